@@ -1,4 +1,4 @@
-//! Installs the log of the process: lines on standard error, and OTLP export if configured.
+//! Installs the log of the process. Log lines go to standard error, and to an OTLP collector if one is configured.
 
 use std::any::Any;
 use std::panic::{self, PanicHookInfo};
@@ -14,7 +14,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// A handle that adds OTLP export to the log after telemetry has started.
+/// A handle that adds OTLP export to the log. The log starts earlier than telemetry, so the export is added later.
 #[expect(missing_debug_implementations, reason = "the tracing layer has no Debug")]
 pub struct LogExport(reload::Handle<Option<TracingLayer>, Registry>);
 
@@ -25,7 +25,7 @@ impl LogExport {
     }
 }
 
-/// Installs the log for the life of the process. If a log is already installed, it stays. `environment` returns
+/// Installs the log until the process ends. An installed log is not replaced. `environment` looks up the variable
 /// `NO_COLOR`.
 pub fn start(log: Log, environment: fn(&str) -> Option<String>) -> LogExport {
     let has_colours = io::IsTerminal::is_terminal(&io::stderr()) && !no_color(environment);
@@ -35,8 +35,8 @@ pub fn start(log: Log, environment: fn(&str) -> Option<String>) -> LogExport {
     export
 }
 
-/// Returns whether the user disabled colours. By the convention of no-color.org, every value except the empty string
-/// disables them.
+/// Returns whether the user disabled colours with `NO_COLOR`. Every value except the empty string disables them
+/// (no-color.org).
 pub fn no_color(environment: fn(&str) -> Option<String>) -> bool {
     environment("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
@@ -48,8 +48,8 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     self_telemetry::panicked(thread.name().unwrap_or_default(), &location, message);
 }
 
-/// Returns the message of a panic if it is part of the program. A formatted message may contain text of a prompt, such
-/// as that of an index into a string.
+/// Returns the panic message if it is a constant of the program, and otherwise an empty string. Other messages can
+/// contain prompt text, for example the message of an invalid string index.
 fn fixed_message(payload: &dyn Any) -> &'static str {
     payload.downcast_ref().copied().unwrap_or_default()
 }

@@ -1,7 +1,8 @@
 //! `tokengauge demo`: runs a simulated backend, clients, the proxy and an OTLP receiver in one process, with a live
 //! view.
 //!
-//! At the end, the demo compares the telemetry that the receiver got with the traffic that was really sent.
+//! At the end, the demo compares the telemetry that the receiver got with the traffic that the backend and the clients
+//! recorded.
 
 mod environment;
 mod load;
@@ -55,13 +56,14 @@ pub struct Args {
     seed: u64,
 }
 
-/// Log settings of the demo. Only errors are logged, because the demo aborts streams on purpose.
+/// Log settings of the demo. Only errors are logged. The demo aborts streams on purpose, which would cause many
+/// warnings.
 pub const LOG: Log = Log { level: LogLevel::Error, format: LogFormat::Text };
 
-/// Time limit for requests in flight at the end. The longest request takes about 4 s on an idle machine.
+/// Maximum time to wait for requests in flight at the end. The longest request takes about 4 s on an idle machine.
 const LOAD_STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time limit for the backend to notice that clients have disconnected.
+/// Maximum time to wait until the backend has noticed all disconnected clients.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the demo. `no_color` disables colours.
@@ -91,7 +93,7 @@ pub async fn run(args: Args, no_color: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Stops the load and the proxy. Returns the report, and whether the telemetry agrees with the traffic.
+/// Stops the clients and the proxy. Returns the text of the report, and whether the telemetry agrees with the traffic.
 async fn finish(environment: DemoEnvironment, load: Load) -> (String, bool) {
     let records = load.stop(LOAD_STOP_TIMEOUT).await;
     // If the backend does not notice a disconnected client, the comparison reports this.
@@ -120,7 +122,7 @@ async fn finish(environment: DemoEnvironment, load: Load) -> (String, bool) {
     (text, agrees)
 }
 
-/// Completes after the given time, or on Ctrl-C or SIGTERM.
+/// Completes when `length` has passed, or on Ctrl-C or SIGTERM. If `length` is `None`, only a signal ends the wait.
 async fn finished(stop: &mut Stop, length: Option<DurationValue>) {
     let ended = async {
         match length {
@@ -151,13 +153,14 @@ tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{
     )
 }
 
-/// Writes to standard output: on a terminal, a view that is redrawn in place; otherwise, plain lines.
+/// Writes to standard output. On a terminal, the view is redrawn in the same place. Elsewhere, it is printed as plain
+/// lines.
 struct Output {
     terminal: bool,
     colour: bool,
 }
 
-/// Assumed width of a terminal that does not report its width.
+/// Width in characters for a terminal that does not report its width.
 const DEFAULT_WIDTH: usize = 100;
 
 impl Output {
