@@ -1,5 +1,5 @@
-//! Resolves the relative paths of a configuration file against the folder of the file. The file then means the same
-//! wherever the process is started.
+//! Resolves relative paths of a configuration file against the folder of the file. The meaning of a path then does not
+//! depend on where the proxy is started.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::deserialize::Field;
 use super::raw;
 use super::resolve::{DRIFT_BASELINES, STDOUT};
 
-/// Makes all paths of `file` relative to `folder`. Keywords such as `stdout` are not paths.
+/// Joins all relative paths in `file` to `folder`. Keywords such as `stdout` stay unchanged.
 pub(super) fn resolve(file: &mut raw::File, folder: &Path) {
     let in_folder = |path: &mut Field<PathBuf>, words: &[&str]| {
         if let Some(path) = path.spanned_mut()
@@ -74,7 +74,8 @@ workload_drift: {baseline: RELATIVE}
         serde_saphyr::to_string(&file).unwrap()
     }
 
-    /// The configuration page is compared with the schema, so it names all keys with a path.
+    /// `FILE` must have all keys with a path. The configuration page has the complete list, because another test
+    /// compares the page with the schema.
     #[test]
     fn the_file_of_this_test_has_all_keys_with_a_path() {
         let page = std::fs::read_to_string("docs/reference/configuration.md").unwrap();
