@@ -1,10 +1,8 @@
 //! Drains the proxy: clients move to other replicas, while the proxy still serves every request.
 //!
-//! An exchange is a request and its response.
-//!
 //! 1. `/readyz` fails at once. For the time `delay`, connections stay open, so that load balancers can notice this.
-//! 2. Each connection closes after its current or next exchange. The proxy still accepts new connections.
-//! 3. After the time `quiet` without an exchange in flight, idle connections are closed. If no new request arrives
+//! 2. Each connection closes after its current or next request and response. The proxy still accepts new connections.
+//! 3. After the time `quiet` without a request in flight, idle connections are closed. If no new request arrives
 //!    during this step, the drain is complete. The proxy continues to serve until the process is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +26,7 @@ const MAX_DRAIN_REQUESTS: usize = 8;
 /// start. If only the engine restarts, no drain starts, and this wait delays the engine's stop.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval at which the drain checks the number of exchanges in flight. It is short compared with the stop of a pod.
+/// Interval at which the drain checks the number of requests in flight. It is short compared with the stop of a pod.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum value of `delay` and of `quiet`, 1 hour. A longer delay would block a deployment.
@@ -41,7 +39,7 @@ const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 struct DrainOptions {
     /// Time for which connections stay open, so that load balancers can notice that the proxy is not ready.
     delay: Duration,
-    /// Time without an exchange in flight after which the proxy counts as idle.
+    /// Time without a request in flight after which the proxy counts as idle.
     quiet: Duration,
     /// Maximum time that the caller waits. The drain itself has no time limit.
     within: Duration,
@@ -89,13 +87,13 @@ impl DrainOptions {
 pub struct DrainStart(Arc<OnceLock<Instant>>);
 
 impl DrainStart {
-    /// Zero before the drain.
+    /// Returns the time since the start of the drain, or zero before the drain.
     pub fn elapsed(&self) -> Duration {
         self.0.get().map(Instant::elapsed).unwrap_or_default()
     }
 }
 
-/// What a drain acts on.
+/// The parts of the proxy that a drain controls.
 #[derive(Clone, Debug)]
 pub struct DrainTarget {
     pub ready: Arc<AtomicBool>,
@@ -110,7 +108,7 @@ enum DrainStage {
     #[default]
     None,
     Draining,
-    /// The drain is complete: no exchange was in flight for the time `quiet`, and idle connections are closed.
+    /// The drain is complete: no request was in flight for the time `quiet`, and idle connections are closed.
     Drained,
 }
 
@@ -243,17 +241,17 @@ async fn run(target: DrainTarget, options: DrainOptions, stage: watch::Sender<Dr
     self_telemetry::drain_completed(start.elapsed());
 }
 
-/// Tracks how long no exchange has been in flight.
+/// Tracks how long no request has been in flight.
 #[derive(Default)]
 struct IdlePeriod {
     since: Option<Instant>,
-    /// Number of exchanges opened before `since`.
+    /// Number of requests that were opened before `since`.
     opened: u64,
 }
 
 impl IdlePeriod {
-    /// Returns whether no exchange has been in flight for the time `quiet`. `open` is the number of exchanges in
-    /// flight, and `opened` the number since the start of the process. A change of `opened` shows that an exchange
+    /// Returns whether no request has been in flight for the time `quiet`. `open` is the number of requests in
+    /// flight, and `opened` the number since the start of the process. A change of `opened` shows that a request
     /// started and ended between two polls. The idle time then starts again.
     fn has_lasted(&mut self, open: u64, opened: u64, quiet: Duration, now: Instant) -> bool {
         if open > 0 {

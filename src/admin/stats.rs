@@ -49,7 +49,7 @@ struct Process {
 struct RouteView<'a> {
     route: &'a Label,
     position: ProxyPosition,
-    /// Exchanges in flight, by state.
+    /// Number of requests in flight, by state.
     in_flight: BTreeMap<&'static str, u64>,
     queue_depth: u64,
     stalled: u64,

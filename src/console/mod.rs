@@ -56,7 +56,7 @@ pub struct Budget {
     pub exhaustion: Option<Duration>,
 }
 
-/// One exchange in flight.
+/// One request in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Live<'a> {
     /// The model of the request. `None` until the model is known.

@@ -30,7 +30,7 @@ pub struct AdmittedRequest {
     pub(super) stripped: usize,
     /// The permit of the concurrency limiter. `None` if the route has no limit.
     pub(super) permit: Option<Permit>,
-    /// When the whole exchange must end.
+    /// End of the total timeout of the request.
     pub(super) deadline: Option<Instant>,
 }
 

@@ -56,7 +56,7 @@ pub enum Hold {
 pub struct BodyTimeouts {
     /// Maximum time between two frames of the body. Time during which the client does not read is not counted.
     pub(super) idle: Option<Duration>,
-    /// For the whole exchange.
+    /// End of the total timeout of the request.
     pub(super) deadline: Option<Instant>,
 }
 

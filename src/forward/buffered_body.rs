@@ -27,7 +27,7 @@ const MOST_BUFFERED: usize = 64 * 1024;
 /// Each frame is observed when it is read from the client. The model and the kind of a call are therefore known even if
 /// no upstream can be reached.
 ///
-/// A body is read ahead while its exchange waits in the queue or for a connection. Over HTTP/1, hyper reads only one or
+/// A body is read ahead while its request waits in the queue or for a connection. Over HTTP/1, hyper reads only one or
 /// two pieces of a body that no task polls. hyper detects a closed connection only after the end of the body. Without
 /// reading ahead, the queue would fill with disconnected clients. Data beyond the limit stays with the client.
 ///

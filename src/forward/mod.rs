@@ -66,9 +66,9 @@ pub type ProxyBody = ResponseBody<RelayBody>;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ShutdownState {
     Serving,
-    /// Active exchanges may finish. Queued requests are rejected.
+    /// Active requests may finish. Queued requests are rejected.
     Draining,
-    /// Active exchanges are aborted.
+    /// Active requests are aborted.
     Aborting,
 }
 

@@ -16,7 +16,7 @@ use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ObserverEvent, UpstreamFailure,
 };
 
-/// Both sides of an upgraded exchange.
+/// The client side and the upstream side of an upgraded connection.
 pub struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,

@@ -34,11 +34,11 @@ pub struct Config {
 /// rejected with status 429.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConcurrencyLimit {
-    /// The most running exchanges, per process.
+    /// Maximum number of running requests in this process.
     pub max_in_flight: usize,
-    /// The most queued exchanges.
+    /// Maximum number of queued requests.
     pub max_queue: usize,
-    /// Maximum time that an exchange waits in the queue.
+    /// Maximum time that a request waits in the queue.
     pub queue_timeout: Duration,
 }
 

@@ -27,7 +27,7 @@ use tokengauge_types::sync::lock;
 /// Maximum number of records. The backend also records at most this number of requests.
 pub const MAX_RECORDS: usize = tokengauge_simulator::ledger::DEFAULT_CAPACITY;
 
-/// One exchange from the client's point of view.
+/// One request and its response, as the client saw them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientRecord {
     /// Trace id. The client sends it in the header `traceparent` and, in hexadecimal, in `x-request-id`.

@@ -29,7 +29,7 @@ use crate::console::{Screen, View, render, render_lines};
 /// Run a demo: a simulated backend, clients, the proxy and an OTLP receiver in one process
 ///
 /// Needs no installation or configuration, and sends nothing to other machines. At the end, it compares the telemetry
-/// received over OTLP with the traffic that the backend sent: tokens, time to first token, and each exchange exactly
+/// received over OTLP with the traffic that the backend sent: tokens, time to first token, and each request exactly
 /// once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\

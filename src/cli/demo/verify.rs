@@ -89,7 +89,7 @@ impl Mismatches {
     }
 }
 
-/// One exchange, with its data from all sources.
+/// One request and its response, with the data from all sources.
 struct Exchange<'a> {
     record: &'a ClientRecord,
     entry: Option<&'a tokengauge_simulator::Entry>,

@@ -1,8 +1,8 @@
-//! Limits the number of concurrent exchanges of one route, and queues exchanges beyond the limit.
+//! Limits the number of concurrent requests of one route, and queues requests beyond the limit.
 //!
-//! An exchange holds a [`Permit`] while it is queued and while it runs. Dropping the permit ends either state and
-//! admits the next exchange. Every end of an exchange drops the permit: a complete body, a disconnected client, a
-//! failed upstream, a closed tunnel, or an abort at shutdown.
+//! A request holds a [`Permit`] while it is queued and while it runs. Dropping the permit ends either state and admits
+//! the next request. Every end of a request drops the permit: a complete response, a disconnected client, a failed
+//! upstream, a closed tunnel, or an abort at shutdown.
 //!
 //! Tokio's semaphore is not suitable. It reports no queue length, and its limit cannot be lowered below the number of
 //! permits in use.
@@ -29,7 +29,7 @@ struct State {
     /// Queued requests in the order of arrival, at most `limit.max_queue`. After a reload has lowered this limit, there
     /// can be more. Empty while a permit is free.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
-    /// Number of the next exchange.
+    /// Number of the next request.
     next: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Permit {
 #[derive(Debug)]
 pub struct Queued {
     pub(super) permit: Permit,
-    /// Resolves when the exchange is admitted.
+    /// Resolves when the request is admitted.
     pub(super) admitted: oneshot::Receiver<()>,
     pub(super) limit: ConcurrencyLimit,
 }
