@@ -123,7 +123,7 @@ pub(super) enum DrainOutcome {
     InvalidQuery(String),
 }
 
-/// The drain of this process. [`start`](Self::start) must be called on a tokio runtime.
+/// The drain of this process. `start` must be called on a tokio runtime.
 #[derive(Debug)]
 pub struct Drain {
     target: DrainTarget,

@@ -240,13 +240,13 @@ enum PageKind {
     Index,
 }
 
-/// The first result of rendering.
+/// A complete response, or a scrape that is rendered while the client reads.
 enum RenderedPage {
     Whole(Response<PageBody>),
     Scrape(Format, Scrape),
 }
 
-/// What a request asks for.
+/// The endpoint that a request asks for.
 enum Endpoint {
     Live,
     Ready,

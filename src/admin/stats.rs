@@ -17,7 +17,7 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::Label;
 
-/// The page.
+/// The content of `/stats`.
 #[derive(Debug, Serialize)]
 pub struct Stats<'a> {
     process: Process,
@@ -29,7 +29,7 @@ pub struct Stats<'a> {
     backends: &'a [BackendReading],
 }
 
-/// The data behind the page.
+/// The measurements that `/stats` shows.
 #[derive(Debug)]
 pub struct StatsReading {
     pub at: MonotonicInstant,

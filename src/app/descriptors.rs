@@ -13,7 +13,7 @@ const RESERVED: u64 = 320;
 /// The rest is for idle connections to upstreams.
 const FOR_LISTENERS: (u64, u64) = (7, 8);
 
-/// Descriptors for the data path.
+/// File descriptors for clients and upstreams.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DescriptorBudget {
     /// `None` without a limit.

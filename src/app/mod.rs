@@ -40,8 +40,8 @@ use self::descriptors::{DescriptorBudget, Lowered};
 use self::routing::{backends, lane, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
-/// Maximum time for the last work of the observer and the last export during a shutdown. It is short, because after the
-/// grace period, Kubernetes kills a sidecar 2 s after SIGTERM.
+/// Maximum time for the last work of the observer and the last export during a shutdown. Must be below 2 s: if the grace
+/// period of the pod is over, Kubernetes kills a sidecar 2 s after SIGTERM.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// The part of [`FLUSH_TIMEOUT`] in which the observer may process its backlog. Without overload, this takes some

@@ -36,9 +36,9 @@ struct File {
     ttft: Field<Statistics>,
     /// Time per output token, such as 40ms.
     itl: Field<Statistics>,
-    /// Such as 10s.
+    /// Duration of a request, such as 10s.
     duration: Field<Statistics>,
-    /// Ratio, such as 1%.
+    /// Ratio of failed requests, such as 1%.
     error_rate: Field<Figure>,
     /// Mean cost of a request, by currency.
     cost: Field<BTreeMap<String, Field<Figure>>>,

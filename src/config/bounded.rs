@@ -17,10 +17,10 @@ pub(super) struct Bounded<T, const MIN: u64, const MAX: u64>(T);
 
 pub(super) type BoundedInt<const MIN: u64, const MAX: u64> = Bounded<usize, MIN, MAX>;
 
-/// Bounds in milliseconds.
+/// A time. The bounds are in milliseconds.
 pub(super) type BoundedTime<const MIN: u64, const MAX: u64> = Bounded<DurationValue, MIN, MAX>;
 
-/// Bounds in bytes.
+/// A size. The bounds are in bytes.
 pub(super) type BoundedSize<const MIN: u64, const MAX: u64> = Bounded<ByteSize, MIN, MAX>;
 
 pub(super) const SECOND: u64 = 1_000;

@@ -57,7 +57,7 @@ pub(super) struct File {
     /// How long open streams may continue after SIGTERM.
     // A longer grace period would let one forgotten stream block a deployment.
     pub(super) shutdown_grace_period: Field<GracePeriod>,
-    /// Position of this proxy: beside the backend, beside the application, or shared in between.
+    /// Position of this proxy: beside the backend, beside the application, or as a shared gateway between them.
     pub(super) position: Field<ProxyPosition>,
     /// Default handling of trace headers. They are forwarded unchanged, or the trace is continued with the proxy's span
     /// as the parent.
@@ -188,7 +188,7 @@ pub(super) struct Warmup {
     pub(super) min_requests: Field<BoundedInt<0, 1_000>>,
     /// Time after the start of the engine during which the engine counts as warming up. 0s disables this rule.
     pub(super) startup_grace: Field<BoundedTime<0, HOUR>>,
-    /// A response marks a cold start if the model load time that it reports is longer than this.
+    /// A response marks a cold start if it reports a longer model load time than this value.
     // Looking up a loaded model takes some time as well. No model takes an hour to load.
     pub(super) cold_load_threshold: Field<BoundedTime<1, HOUR>>,
 }

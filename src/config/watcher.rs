@@ -117,7 +117,7 @@ pub const RESTART_KEYS: [&str; 8] = [
     "log",
 ];
 
-/// The [`RESTART_KEYS`] that differ.
+/// Returns the [`RESTART_KEYS`] whose values differ.
 pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let has_changed = [
         old.listeners != new.listeners,

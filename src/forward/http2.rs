@@ -98,7 +98,7 @@ enum Phase {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Number of places in use.
+    /// Number of streams in use.
     active: usize,
     /// Maximum number of streams. 0 until the upstream has sent its limit.
     max: usize,

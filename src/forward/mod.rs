@@ -110,10 +110,10 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// One connection per stream; closing it cancels the request.
+    /// One connection per request. Closing the connection cancels the request.
     #[default]
     Http1,
-    /// Negotiated by ALPN over TLS, otherwise with prior knowledge.
+    /// Many requests per connection. Negotiated by ALPN over TLS, and with prior knowledge without TLS.
     Http2,
 }
 

@@ -330,7 +330,7 @@ impl Exchange {
         }
     }
 
-    /// Decides who drives `connection` during the response body.
+    /// Decides whether the response body or a separate task polls `connection`.
     fn hold(&self, connection: Box<Http1Connection>, response: &Response<Incoming>) -> Hold {
         // During a second attempt, `is_uploaded` can be true because of the first one.
         if self.is_repeated || !self.observer.is_uploaded() {

@@ -48,7 +48,7 @@ pub struct StreamState {
     /// Whether any byte was received since the start of the latest request.
     has_received: AtomicBool,
     end: Mutex<StreamEnd>,
-    /// Whether the settings of an HTTP/2 upstream are awaited.
+    /// Whether a task waits for the HTTP/2 settings of the upstream.
     awaits_settings: AtomicBool,
     settings: Notify,
 }
@@ -100,7 +100,7 @@ impl StreamState {
     }
 }
 
-/// The layers below a stream.
+/// Access to the TCP connection and the TLS state below a stream.
 pub trait Socket {
     /// Returns the TCP connection. `None` for streams in memory.
     fn tcp(&self) -> Option<&TcpStream>;

@@ -57,10 +57,10 @@ impl ConcurrencyLimit {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum TraceHeaders {
-    /// They are forwarded unchanged.
+    /// Trace headers are forwarded unchanged.
     #[default]
     Passthrough,
-    /// Our span is written as the parent.
+    /// The proxy's span becomes the parent in the trace headers.
     Continue,
 }
 

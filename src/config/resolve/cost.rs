@@ -1,4 +1,4 @@
-//! Prices, which are in a separate file, and budgets.
+//! Resolves budgets, and prices, which are in a separate file.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Upstreams whose address leads back to this proxy.
+//! Finds upstreams whose address leads back to this proxy.
 
 use std::net::IpAddr;
 

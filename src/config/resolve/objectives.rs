@@ -22,7 +22,7 @@ pub(super) const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 86_400);
 const SLIS: &str = "availability, ttft, first_visible, output_rate, total_rate, stall_free, inter_token, \
                           duration, tokens_above_rate, system_rate";
 
-/// What scopes may refer to.
+/// The routes and features that the scope of an SLO may refer to.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) routes: &'a [String],
@@ -321,7 +321,7 @@ fn min_streams(
     written.value().map_or(0, Bounded::get)
 }
 
-/// The longest good time.
+/// Returns the maximum good time.
 fn longest(
     written: &Field<ThresholdValue>,
     objective: NodeId,
@@ -334,7 +334,7 @@ fn longest(
     })
 }
 
-/// The lowest good rate.
+/// Returns the minimum good rate.
 fn lowest(
     written: &Field<ThresholdValue>,
     objective: NodeId,

@@ -24,7 +24,7 @@ const DEFAULT_NAME: &str = "default";
 pub(super) const UPSTREAM_FLAG: &str = "--upstream";
 const PROVIDER_FLAG: &str = "--provider";
 
-/// Each pattern scans all captured text.
+/// Maximum number of redaction patterns. Each pattern scans all captured text.
 const MAX_REDACT_PATTERNS: usize = 64;
 
 /// Upstreams and the routes to them.
@@ -182,7 +182,7 @@ fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
 
 struct RouteResolver<'a> {
     upstreams: &'a [forward::Config],
-    /// Includes invalid upstreams.
+    /// Names of all upstreams, including invalid ones.
     upstream_names: &'a [String],
     /// Default for routes that do not set this value.
     position: ProxyPosition,
@@ -230,7 +230,7 @@ impl<'a> RouteResolver<'a> {
         name.clone()
     }
 
-    /// Host and prefix.
+    /// Returns the host and the prefix that the route matches.
     fn conditions(&mut self, written: &mut Field<raw::Match>) -> (Option<String>, String) {
         let raw::Match { host, prefix } = written.or_insert_default();
         if let Some(Spanned { value, node }) = host.spanned_mut() {

@@ -16,7 +16,7 @@ impl Queued {
     }
 }
 
-/// Returns the numbers of running and of queued exchanges.
+/// Returns the numbers of running and of queued requests.
 fn counts(limiter: &ConcurrencyLimiter) -> (usize, usize) {
     let state = limiter.state();
     (state.running, state.waiting.len())
