@@ -1,8 +1,8 @@
 //! tokengauge: an OpenTelemetry-native observability proxy for LLM APIs.
 //!
 //! [`route`] selects the upstream of a request. [`forward`] sends the request there and streams the response back.
-//! `tokengauge-observe` copies the bytes and measures the copies on a separate thread, so that measuring never delays a
-//! request. [`app`] builds all parts from a [`config`] and owns their tasks.
+//! `tokengauge-observe` copies the bytes and measures them on a separate thread, so that measuring delays no request.
+//! [`app`] builds all parts from a [`config`] and owns their tasks.
 
 pub mod admin;
 pub mod app;

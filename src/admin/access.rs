@@ -1,4 +1,4 @@
-//! Decides which clients of the admin port may read a page or start a drain.
+//! Decides which clients may read a page or start a drain.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -53,14 +53,14 @@ impl Denial {
 }
 
 impl Access {
-    /// Checks whether a request may read a protected page. Health, metrics, runbooks and `/drained` are not protected.
+    /// Checks whether a request may read a page other than health, metrics, runbooks and `/drained`.
     pub(super) fn check_page(&self, headers: &HeaderMap) -> Result<(), Denial> {
         let is_allowed = self.token.is_none() && self.is_loopback;
         self.check(headers, is_allowed)
     }
 
-    /// Checks whether a request may start a drain. Clients on this machine need no token, because the container hook of
-    /// a pod has none. Browsers on this machine do need the token. The header `Origin` identifies a browser.
+    /// Checks whether a request may start a drain. Clients on this machine need no token, because a container hook has
+    /// none. Browsers, which send `Origin`, need one.
     pub(super) fn check_drain(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), Denial> {
         let is_local = LOCAL.contains(&peer.to_canonical());
         self.check(headers, is_local && !headers.contains_key(ORIGIN))

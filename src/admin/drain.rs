@@ -1,9 +1,9 @@
-//! Drains the proxy: clients move to other replicas, while the proxy still serves every request.
+//! Drains the proxy: clients move to other replicas, while every request is still served.
 //!
-//! 1. `/readyz` fails at once. For the time `delay`, connections stay open, so that load balancers can notice this.
-//! 2. Each connection closes after its current or next request and response. The proxy still accepts new connections.
-//! 3. After the time `quiet` without a request in flight, idle connections are closed. If no new request arrives
-//!    during this step, the drain is complete. The proxy continues to serve until the process is stopped.
+//! 1. `/readyz` fails. Connections stay open for the time `delay`, so that load balancers can notice this.
+//! 2. Each connection closes after its current or next response. New connections are still accepted.
+//! 3. After the time `quiet` without a request in flight, idle connections are closed. If no new request arrives then,
+//!    the drain is complete. The proxy continues to serve until the process is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,9 +21,9 @@ use tokengauge_telemetry::self_telemetry;
 /// is enough for the hook of a pod and a few people. A separate limit applies to connections that wait for a drain.
 const MAX_DRAIN_REQUESTS: usize = 8;
 
-/// Maximum time that `/drained` waits for a drain to start. The containers of a pod run their stop hooks concurrently,
-/// so a hook may wait for a drain before another hook starts it. On a busy node, the other hook can take seconds to
-/// start. If only the engine restarts, no drain starts, and this wait delays the engine's stop.
+/// Maximum time that `/drained` waits for a drain to start. The stop hooks of a pod's containers run concurrently, so a
+/// hook may wait before another hook starts the drain. On a busy node, that takes seconds. If only the engine restarts,
+/// this wait delays its stop.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which the drain checks the number of requests in flight. It is short compared with the stop of a pod.
@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum value of `delay` and of `quiet`, 1 hour. A longer delay would block a deployment.
 const MAX_DELAY: Duration = Duration::from_secs(3_600);
 
-/// Maximum time that a caller waits for a drain. Longer values are reduced to this one.
+/// Maximum time that a caller waits. Longer values are reduced to this one.
 const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,8 +46,7 @@ struct DrainOptions {
 }
 
 impl Default for DrainOptions {
-    /// Returns the default options. The default delay covers the few seconds that Kubernetes needs to remove the
-    /// endpoint from every node.
+    /// Returns the default options. Kubernetes needs the default delay to remove the endpoint from every node.
     fn default() -> Self {
         Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: MAX_WAIT }
     }
@@ -87,13 +86,13 @@ impl DrainOptions {
 pub struct DrainStart(Arc<OnceLock<Instant>>);
 
 impl DrainStart {
-    /// Returns the time since the start of the drain, or zero before the drain.
+    /// Time since the start of the drain, or zero.
     pub fn elapsed(&self) -> Duration {
         self.0.get().map(Instant::elapsed).unwrap_or_default()
     }
 }
 
-/// The parts of the proxy that a drain controls.
+/// The parts that a drain controls.
 #[derive(Clone, Debug)]
 pub struct DrainTarget {
     pub ready: Arc<AtomicBool>,
@@ -108,7 +107,7 @@ enum DrainStage {
     #[default]
     None,
     Draining,
-    /// The drain is complete: no request was in flight for the time `quiet`, and idle connections are closed.
+    /// No request was in flight for the time `quiet`, and idle connections are closed.
     Drained,
 }
 
@@ -250,9 +249,9 @@ struct IdlePeriod {
 }
 
 impl IdlePeriod {
-    /// Returns whether no request has been in flight for the time `quiet`. `open` is the number of requests in
-    /// flight, and `opened` the number since the start of the process. A change of `opened` shows that a request
-    /// started and ended between two polls. The idle time then starts again.
+    /// Returns whether no request has been in flight for the time `quiet`. `open` requests are in flight now. `opened`
+    /// requests have started so far. If `opened` changes between two polls, a short request was in flight, and the time
+    /// starts again.
     fn has_lasted(&mut self, open: u64, opened: u64, quiet: Duration, now: Instant) -> bool {
         if open > 0 {
             self.since = None;

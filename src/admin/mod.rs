@@ -56,7 +56,7 @@ const MAX_PAGES: usize = 16;
 /// to 36 MB. Two Prometheus servers and a person with `curl` need three.
 const MAX_SCRAPES: usize = 4;
 
-/// Maximum size of the request headers in bytes. hyper's default of 400 KiB is more than this port needs.
+/// Maximum size of the request headers in bytes. hyper's default is 400 KiB, which is too much here.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
 /// Maximum time to receive the request headers. A probe that takes longer has failed anyway.
@@ -118,7 +118,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds the admin port. `/readyz` returns 200 while `ready` is true, and 503 otherwise.
+    /// Binds the admin port. `/readyz` succeeds while `ready` is true.
     ///
     /// # Errors
     /// Returns an error if the address cannot be bound.
@@ -240,7 +240,7 @@ enum PageKind {
     Index,
 }
 
-/// A complete response, or a scrape that is rendered while the client reads.
+/// A complete response, or a scrape to render.
 enum RenderedPage {
     Whole(Response<PageBody>),
     Scrape(Format, Scrape),
@@ -366,8 +366,8 @@ impl AdminState {
         }
     }
 
-    /// Renders a page on a blocking thread when its turn comes. Pages are rendered in the order of requests. A client
-    /// that disconnects leaves the queue.
+    /// Renders a page on a blocking thread, after the pages that were requested earlier. A client that disconnects
+    /// leaves the queue.
     async fn render_in_turn(
         self: Arc<Self>,
         page: PageKind,

@@ -1,4 +1,4 @@
-//! The body of a page that is rendered in pieces while the client reads, so that the whole page is never in memory.
+//! The body of a page that is rendered in pieces while the client reads, to save memory.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The runbooks of the alerts. They are part of the program, so that links in alerts work without another server.
+//! The runbooks of the alerts. They are embedded, so that links in alerts work without another server.
 
 macro_rules! runbooks {
     ($($name:literal,)*) => {

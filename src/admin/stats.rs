@@ -168,7 +168,7 @@ impl Traffic {
     }
 }
 
-/// Adds input and output throughput. The sum has no peak, because input arrives at once and not as a stream.
+/// Adds input and output throughput. The sum has no peak, because input is not streamed.
 fn both(input: &Throughput, output: &Throughput) -> Throughput {
     let sum = |window: fn(&Throughput) -> Option<f64>| Some(window(input)? + window(output)?);
     Throughput {
@@ -242,7 +242,7 @@ struct Threshold {
     value: f64,
     /// The OpenTelemetry unit.
     unit: &'static str,
-    /// Direction of the threshold: "up to" if good values are at most `value`, "from" if they are at least `value`.
+    /// "up to" if good values are at most `value`, "from" if they are at least `value`.
     good: &'static str,
 }
 

@@ -5,12 +5,12 @@
 
 use tokengauge_listen::Config;
 
-/// File descriptors that are reserved for other uses than clients and upstreams: 256 connections of the admin port,
-/// listening sockets, the runtime, files, exporters and scrapes.
+/// File descriptors that are reserved: 256 connections of the admin port, listening sockets, the runtime, files,
+/// exporters and scrapes.
 const RESERVED: u64 = 320;
 
-/// Ratio of the other file descriptors that listeners may use, for client connections and for requests to upstreams.
-/// The rest is for idle connections to upstreams.
+/// Part of the remaining file descriptors for client connections and their requests. The rest is for idle connections
+/// to upstreams.
 const FOR_LISTENERS: (u64, u64) = (7, 8);
 
 /// File descriptors for clients and upstreams.
@@ -18,8 +18,7 @@ const FOR_LISTENERS: (u64, u64) = (7, 8);
 pub(super) struct DescriptorBudget {
     /// `None` without a limit.
     available: Option<u64>,
-    /// File descriptors that the listeners need: one per client connection, and one per request for the connection to
-    /// its upstream.
+    /// File descriptors for listeners: one per client connection, and one per request for its upstream.
     for_listeners: u64,
 }
 
@@ -31,8 +30,8 @@ pub(super) struct Lowered {
 }
 
 impl DescriptorBudget {
-    /// Lowers the limits of all `listeners` by the same factor if their sum is too large. `open_files` is the file
-    /// descriptor limit of the process, or `None` if unlimited.
+    /// Lowers the limits of all `listeners` by the same factor, so that they fit into `open_files`, the file
+    /// descriptor limit of the process.
     pub(super) fn apply(
         listeners: &mut [Config],
         open_files: Option<u64>,

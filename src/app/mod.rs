@@ -40,8 +40,8 @@ use self::descriptors::{DescriptorBudget, Lowered};
 use self::routing::{backends, lane, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
-/// Maximum time for the last work of the observer and the last export during a shutdown. Must be below 2 s: if the grace
-/// period of the pod is over, Kubernetes kills a sidecar 2 s after SIGTERM.
+/// Maximum time for the last work of observer and exporters at shutdown. Kubernetes may kill a sidecar 2 s after
+/// SIGTERM, if the grace period of the pod is over.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// The part of [`FLUSH_TIMEOUT`] in which the observer may process its backlog. Without overload, this takes some
@@ -201,8 +201,7 @@ impl App {
         self.admin
     }
 
-    /// Returns a function that reads the current view for the console. The function owns its state, so a task can use
-    /// it.
+    /// Returns a function that reads the console's view. The function owns its state, for use in a task.
     pub fn console(&self) -> impl Fn() -> View + Send + Sync + 'static {
         let observer = Arc::clone(&self.core.observer);
         move || {
@@ -416,8 +415,8 @@ fn enable_tcp_info(requests: &mut InFlightRequests) {
     }
 }
 
-/// Returns a callback that passes scraped engine metrics to the observer. The callback has only a weak reference,
-/// because the scraper may run slightly longer than the observer.
+/// Returns a callback that passes scraped engine metrics to the observer. Its reference is weak, because the scraper
+/// may run slightly longer.
 fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
     let observer = Arc::downgrade(observer);
     Box::new(move |upstream, reading| {

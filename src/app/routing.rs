@@ -13,8 +13,8 @@ use tokengauge_types::event::RouteFacts;
 /// Route name in telemetry for requests that match no route.
 const UNROUTED: &str = "none";
 
-/// Builds the table of routes and upstreams. An upstream whose settings are the same as in `previous` keeps its
-/// connections. `descriptors` limits the size of connection pools.
+/// Builds the table of routes and upstreams. An upstream with unchanged settings keeps the connections that it has in
+/// `previous`. `descriptors` limits connection pools.
 pub(super) fn route_table(
     config: &Config,
     descriptors: DescriptorBudget,
@@ -45,7 +45,7 @@ pub(super) fn lane(facts: &RouteFacts) -> RouteKey {
     RouteKey { route: facts.name.clone(), position: facts.position }
 }
 
-/// Returns the upstreams whose engine is scraped or whose warm-up is tracked. Each has the names of its routes.
+/// Returns the upstreams whose engine is scraped or whose warm-up is tracked, with their routes.
 pub(super) fn backends(config: &Config) -> Vec<Backend> {
     let backend = |upstream: &forward::Config| {
         let name = &upstream.name;

@@ -1,8 +1,7 @@
-//! Keeps error budgets across restarts. The proxy reads them from a file at the start, and a thread writes the file
-//! periodically.
+//! Keeps error budgets across restarts in a file. A thread writes the file periodically.
 //!
-//! The first line contains a magic word, the version and the CRC-32 of the rest. The rest is the state as JSON. A new
-//! file is written under a temporary name and then renamed, so that the file is always complete.
+//! The first line has a magic word, the version and the CRC-32 of the rest, which is the state as JSON. A new file gets
+//! a temporary name and is then renamed, so that the file is always complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -30,12 +29,11 @@ const MAGIC: &str = "tokengauge-slo-state";
 /// Longer than any valid first line.
 const MAX_FIRST_LINE: usize = 64;
 
-/// Maximum size of the state file in bytes, enough for 2,000 objectives. An objective takes up to 30 KB, if its whole
-/// window has events. A larger file is not a state file.
+/// Maximum size of the state file in bytes: 2,000 objectives of up to 30 KB. A larger file is not a state file.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Maximum number of rejected files that are kept under another name. Each one is the result of a disk error or a user
-/// error, so a person must look at them.
+/// Maximum number of rejected files that are kept. Each one is the result of a disk error or a user error, so more of
+/// them need attention.
 const MAX_REJECTED_FILES: usize = 100;
 
 /// Permissions of the state file. Other users cannot read the file, because it contains names of models, routes and
@@ -142,7 +140,7 @@ fn checksum(body: &[u8]) -> String {
     format!("{:08x}", crc32fast::hash(body))
 }
 
-/// Replaces the file atomically. After a power failure, the file is either the old one or the new one.
+/// Replaces the file atomically, even if the machine loses power.
 fn write(path: &Path, state: &SloState) -> io::Result<()> {
     let bytes = encode(state)?;
     let temporary = with_suffix(path, ".tmp");
@@ -182,8 +180,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Returns the labels of models and tenants that objectives name without a wildcard. They are reserved, so that the
-/// limit on label values does not hide them.
+/// Returns the models and tenants that objectives name without a wildcard. Their labels are reserved.
 pub(super) fn reserved_labels(config: &Config) -> Vec<(Dimension, Label)> {
     let named = |objective: &Objective| {
         let Scope { model, tenant, .. } = objective.scope.clone();

@@ -18,11 +18,10 @@ use tokengauge_types::sync::lock;
 
 const JSON: &str = "application/json";
 
-/// Returns a function that provides the values of all gauges. `others` returns the values that do not come from the
-/// observer.
+/// Returns a function that provides all gauge values. `others` returns those that do not come from the observer.
 ///
-/// The observer owns the instruments, and the instruments call this function. To avoid a reference cycle, the function
-/// has only a weak reference to the observer. The reference is set once the observer has started.
+/// The observer owns the instruments, which call this function. To avoid a reference cycle, the function has a weak
+/// reference to the observer, which is set after the observer has started.
 pub(super) fn snapshot_source(
     observer: &Arc<OnceLock<Weak<Observer>>>,
     gate: &Arc<CardinalityLimiter>,

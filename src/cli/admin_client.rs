@@ -24,7 +24,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum time of the response to a drain request, in addition to the drain itself.
 const DRAIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Environment variable with the bearer token of the admin port. The proxy reads the token from the same variable.
+/// Environment variable with the bearer token of the admin port, for this client and the proxy.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -114,8 +114,7 @@ impl FromStr for AdminAddress {
     }
 }
 
-/// Returns the address that a client connects to if the server listens on `address`. Replaces `0.0.0.0` and `[::]` by
-/// loopback.
+/// Returns the address to connect to if the server listens on `address`, which may be `0.0.0.0` or `[::]`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -173,8 +172,8 @@ struct AdminRequest {
 }
 
 impl AdminServer {
-    /// Sends the request until a response has status 200 or the time for retries is over. Returns the body of that
-    /// response, or the error of the last attempt.
+    /// Sends the request and returns the body of a response with status 200. If all attempts fail, returns the last
+    /// error.
     fn send(&self, request: &AdminRequest) -> anyhow::Result<String> {
         let AdminAddress(address) = &self.admin;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,8 +1,8 @@
 //! `tokengauge inject` and `tokengauge uninject`: add the sidecar to manifests, and remove it.
 //!
 //! Standard output contains only manifests, so that it can be piped into kubectl. Standard error has one line for each
-//! change, each skipped object and each lost part of the text, such as a comment. If one object is refused, no manifest
-//! is written. Otherwise, kubectl would apply only a part of the changes.
+//! change, skipped object and lost part of the text. If one object is refused, no manifest is written. Otherwise,
+//! kubectl would apply only a part of the changes.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read};

@@ -96,8 +96,8 @@ pub struct Args {
     pub settings: Settings,
 }
 
-/// Runs the webhook until a signal stops it. `environment` looks up environment variables. Some of them name the API
-/// server of the pod's cluster.
+/// Runs the webhook. `environment` looks up environment variables, some of which name the API server of the pod's
+/// cluster.
 pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     super::log::start(Log { level: args.log_level, format: args.log_format }, environment);
     let config = config(args, environment)?;

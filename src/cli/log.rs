@@ -1,4 +1,4 @@
-//! Installs the log of the process. Log lines go to standard error, and to an OTLP collector if one is configured.
+//! Installs the log of the process: lines on standard error, and OTLP export if configured.
 
 use std::any::Any;
 use std::panic::{self, PanicHookInfo};
@@ -14,7 +14,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// A handle that adds OTLP export to the log. The log starts earlier than telemetry, so the export is added later.
+/// A handle that adds OTLP export to the log after telemetry has started.
 #[expect(missing_debug_implementations, reason = "the tracing layer has no Debug")]
 pub struct LogExport(reload::Handle<Option<TracingLayer>, Registry>);
 

@@ -29,7 +29,7 @@ pub struct AlertsArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     check: Option<PathBuf>,
 
-    /// Divide all durations by this number, so that rules for days can be tested within minutes
+    /// Divide all durations by this number, to test rules for days within minutes
     #[arg(long, value_name = "N")]
     divide_durations: Option<NonZeroU32>,
 }

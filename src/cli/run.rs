@@ -84,8 +84,8 @@ pub fn export(
     export
 }
 
-/// Returns the value that the configuration file sets for the variable `name`. If the file sets a value for all
-/// signals, the variable of a single signal becomes empty. It would otherwise take precedence over the file.
+/// Returns the value of the configuration file for the variable `name`. A variable of a single signal becomes empty,
+/// because it would take precedence over the file.
 fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
     let setting = name.strip_prefix("OTEL_").unwrap_or(name);
     match setting.strip_prefix("EXPORTER_OTLP_").unwrap_or(setting) {

@@ -25,8 +25,8 @@ struct File {
     /// The version of this format: 1, which is also the default.
     #[schemars(range(min = 1, max = 1))]
     version: Field<u64>,
-    /// Minimum number of requests for a figure. A comparison needs this number for both A and B. With fewer requests,
-    /// limits of the figure are undecided.
+    /// Minimum number of requests for a figure, in a comparison for both A and B. With fewer, limits of the figure are
+    /// undecided.
     min_requests: Field<u64>,
     /// Whether an undecided limit counts as broken or held.
     undecided: Field<UndecidedAs>,
@@ -227,10 +227,8 @@ impl LimitResolver<'_> {
     }
 }
 
-/// Parses a limit in the unit of its figure. A limit may be negative only if it is a change or a difference.
-///
-/// # Errors
-/// Returns a hint for the user.
+/// Parses a limit in the unit of its figure. Only changes and differences may be negative. The returned error is a hint
+/// for the user.
 fn parse_number(text: &str, on: LimitBasis, measure: &Measure) -> Result<f64, &'static str> {
     let (digits, sign) = match text.strip_prefix('-') {
         Some(digits) if on != LimitBasis::Value => (digits, -1.0),

@@ -36,8 +36,8 @@ fn parse_values(text: &str, path: &Path) -> Result<Values, ConfigErrors> {
     }
 }
 
-/// Merges the values of a file, `written`, into the defaults. Sections are merged key by key, and other values are
-/// replaced. A key without a value keeps its default.
+/// Merges `written` into `default`. Sections are merged key by key, and other values are replaced. A key without a
+/// value keeps its default.
 fn merge(default: Node, written: Node) -> Node {
     match (default.kind, written.kind) {
         (kind, Kind::Null) => Node { id: default.id, kind },

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use super::deserialize::Field;
 use super::value::{ByteSize, DurationValue};
 
-/// A value in the range from `MIN` to `MAX`. The bounds are in milliseconds for times and in bytes for sizes.
+/// A value from `MIN` to `MAX`. The bounds are in milliseconds for times and in bytes for sizes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Bounded<T, const MIN: u64, const MAX: u64>(T);

@@ -37,7 +37,7 @@ pub struct Spanned<T> {
 }
 
 impl<T> Field<T> {
-    /// Wraps a value that is not from the file, such as a default or a flag. The value has no position.
+    /// Wraps a default or another value that is not from the file. The value has no position.
     pub(super) fn of(value: T) -> Self {
         let node = NodeId::default();
         Self::Present(Spanned { value, node })
@@ -82,8 +82,7 @@ impl<T> Field<T> {
         self.or_insert(T::default())
     }
 
-    /// Replaces the value with the value of a flag, if given. Returns the value. If there is neither value nor flag,
-    /// sets and returns the default of `T`.
+    /// Replaces the value with that of a flag, if given. Then returns the value, or else the default of `T`.
     pub(super) fn merge(&mut self, flag: Option<T>) -> T
     where
         T: Copy + Default,
@@ -94,7 +93,7 @@ impl<T> Field<T> {
         *self.or_insert_default()
     }
 
-    /// Returns the value, or `None` if it is absent or invalid. Reports an error if the value is absent.
+    /// Returns the value, or `None` if it is absent or invalid. Reports an absent value.
     pub(super) fn required(
         &self,
         errors: &mut ErrorCollector,
@@ -213,8 +212,7 @@ impl<T: JsonSchema> JsonSchema for Field<T> {
     }
 }
 
-/// An error on its way through serde. The innermost node that receives the error reports it. Outer nodes do not report
-/// it again.
+/// An error on its way through serde. Only the innermost node that receives the error reports it.
 #[derive(Debug)]
 enum Failure {
     Reported,

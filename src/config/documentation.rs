@@ -28,8 +28,7 @@ const SECTIONS: [(&str, &str); 20] = [
 
 const LIMITS: &str = "limits-shutdown-position-traces-and-log";
 
-/// Returns the path of the page that describes the keys. If one section describes all of them, the path includes this
-/// section.
+/// Returns the page that describes the keys, with the section if one section describes all of them.
 pub(super) fn page_of<'a>(keys: impl Iterator<Item = &'a str>) -> String {
     let mut sections = keys.map(section_of);
     let first = sections.next().flatten();

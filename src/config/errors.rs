@@ -11,8 +11,8 @@ use super::documentation;
 pub struct ConfigError {
     /// The file, and the position of the error in the file. `None` for the value of a flag or an environment variable.
     pub position: Option<(PathBuf, Position)>,
-    /// The path of the key, such as `routes[1].upstream`, or the name of the flag or variable. Empty if the error is
-    /// about the whole file.
+    /// The path of the key, such as `routes[1].upstream`, or the flag or variable. Empty if the error is about the
+    /// whole file.
     pub key: String,
     /// What is wrong, and how to fix it.
     pub message: String,

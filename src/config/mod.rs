@@ -118,8 +118,8 @@ pub struct Config {
     pub export: ExportOverrides,
     /// Warnings, for example about former names of keys or ignored variables.
     pub warnings: Vec<ConfigError>,
-    /// The configuration in use as YAML, with all defaults. Secrets are replaced by `***`. A file with this text
-    /// results in the same configuration, apart from secrets.
+    /// The configuration in use as YAML, with all defaults, and with `***` for secrets. A file with this text results
+    /// in the same configuration.
     pub yaml: String,
     written: Written,
 }
@@ -141,8 +141,8 @@ impl Config {
         self.written = Written(Box::new(file));
     }
 
-    /// Returns this configuration as a reload applies it to a process that was started with `running`. The
-    /// [`RESTART_KEYS`] keep the values of `running`, because they change only at a restart.
+    /// Returns this configuration as a reload applies it to a process that was started with `running`: the
+    /// [`RESTART_KEYS`] keep the values of `running`.
     pub fn as_applied_to(mut self, running: &Self) -> Self {
         self.listeners.clone_from(&running.listeners);
         self.admin.clone_from(&running.admin);
@@ -169,8 +169,8 @@ impl Config {
         self
     }
 
-    /// Returns the first 16 hexadecimal digits of the SHA-256 of [`yaml`](Self::yaml). Two configurations with equal
-    /// settings have the same fingerprint.
+    /// Returns the first 16 hexadecimal digits of the SHA-256 of [`yaml`](Self::yaml). Equal settings have equal
+    /// fingerprints.
     pub fn fingerprint(&self) -> String {
         let digest = ring::digest::digest(&ring::digest::SHA256, self.yaml.as_bytes());
         digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
@@ -181,8 +181,8 @@ impl Config {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admin {
     pub address: SocketAddr,
-    /// Bearer token of the admin port. If a token is set, requests need it, except for health, metrics, runbooks and
-    /// drain hooks on this machine. If no token is set, protected pages are served only on loopback.
+    /// Bearer token for the protected pages of the admin port, such as `/config`. Without a token, these pages are
+    /// served only on loopback.
     pub token: Option<Secret>,
     /// The file that contains `token`. `None` if an environment variable contains the token.
     pub token_file: Option<PathBuf>,

@@ -17,8 +17,8 @@ pub(super) struct File {
     pub(super) version: Field<u64>,
     /// Default currency of the entries, an ISO 4217 code.
     pub(super) currency: Field<Currency>,
-    /// Token prices. If several entries match a request, the most specific pattern applies. If several entries have
-    /// this pattern, the newest one that is already valid applies.
+    /// Token prices. If several entries match a request, the most specific pattern applies, and of this pattern the
+    /// newest valid entry.
     pub(super) models: Field<Vec<Field<Model>>>,
     /// Hardware that is paid by the hour.
     pub(super) gpus: Field<Vec<Field<Gpu>>>,
@@ -31,7 +31,7 @@ pub(super) struct File {
 pub(super) struct Model {
     /// Name of the requested model or of the model that answered, in which * matches any text.
     pub(super) model: Field<String>,
-    /// Name of the provider in telemetry, in which * matches any text. Without this key, all providers match.
+    /// Name of the provider in telemetry, in which * matches any text. Any provider by default.
     pub(super) provider: Field<String>,
     /// First day (UTC) on which this price applies. Without this key, the price always applies.
     pub(super) from: Field<Day>,

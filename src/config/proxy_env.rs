@@ -1,8 +1,8 @@
 //! Reads the proxies for upstream connections from `HTTPS_PROXY`, `http_proxy`, `ALL_PROXY` and `NO_PROXY`, as curl
 //! does.
 //!
-//! There are two differences from curl. An entry of `NO_PROXY` may have a port. Connections to loopback addresses never
-//! use a proxy, because the proxy would connect to its own machine instead of this one.
+//! There are two differences from curl. A `NO_PROXY` entry may include a port. Loopback addresses are always connected
+//! directly, because a proxy would connect to its own machine instead.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -47,8 +47,8 @@ enum Hosts {
 /// Why a variable defines no proxy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum ProxyError {
-    /// The URL has this scheme, which the proxy does not support. The variable is ignored, because it can be meant for
-    /// other programs on this machine.
+    /// The URL has this scheme, which is not supported. The variable is ignored, because it can be meant for other
+    /// programs.
     UnsupportedScheme(String),
     Invalid(ValueError),
 }
@@ -102,8 +102,7 @@ pub(super) fn from_env(environment: Environment<'_>, errors: &mut ErrorCollector
 }
 
 impl Proxies {
-    /// Returns the proxy for connections to `host` and `port`. `None` means a direct connection. An IPv6 address in
-    /// `host` has no brackets.
+    /// Returns the proxy for `host` and `port`. `None` means a direct connection. An IPv6 host has no brackets.
     pub fn for_host(&self, tls: bool, host: &str, port: u16) -> Option<forward::Proxy> {
         let proxy = if tls { &self.https } else { &self.http };
         let host = host.trim_end_matches('.').to_ascii_lowercase();

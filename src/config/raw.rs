@@ -93,7 +93,7 @@ pub(super) struct Listener {
     /// Maximum time between two pieces of a request body. Responses are not limited.
     pub(super) request_body_timeout: Field<BoundedTime<100, HOUR>>,
     /// Maximum time that a connection stays open without a request. Keep this value above the idle timeout of load
-    /// balancers in front of the proxy.
+    /// balancers.
     pub(super) idle_timeout: Field<BoundedTime<SECOND, HOUR>>,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Upstream {
     pub(super) url: Field<Url>,
     /// HTTP version of connections to this upstream.
     pub(super) protocol: Field<Protocol>,
-    /// Whether to forward the client's Host header. If false, the host of the URL is sent instead.
+    /// Whether to forward the client's Host header instead of the URL's host.
     pub(super) preserve_host: Field<bool>,
     /// Additional root certificates for this upstream (PEM file).
     pub(super) ca_file: Field<PathBuf>,
@@ -134,7 +134,7 @@ pub(super) struct Upstream {
     pub(super) pool: Field<Pool>,
     /// The metrics endpoint of the engine behind this upstream. Not scraped by default.
     pub(super) engine_metrics: Field<EngineMetrics>,
-    /// Rules for when the engine behind this upstream counts as warm. Without this key, warm-up is not tracked.
+    /// When the engine behind this upstream counts as warm. Without this key, warm-up is not tracked.
     pub(super) warmup: Field<Warmup>,
 }
 
@@ -168,7 +168,7 @@ pub(super) struct Pool {
 pub(super) struct EngineMetrics {
     /// A path on the upstream's host, or a URL.
     pub(super) url: Field<PathOrUrl>,
-    /// Name of the engine. By default, the engine is detected from the names of its metrics.
+    /// Name of the engine. By default, the names of the metrics identify the engine.
     pub(super) engine: Field<EngineChoice>,
     /// Scrape interval.
     // Engines do not update their numbers more often than once per second. Queues change within 5 min.
@@ -186,7 +186,7 @@ pub(super) struct Warmup {
     pub(super) idle_timeout: Field<BoundedTime<SECOND, DAY>>,
     /// Number of successful responses after which the engine counts as warm.
     pub(super) min_requests: Field<BoundedInt<0, 1_000>>,
-    /// Time after the start of the engine during which the engine counts as warming up. 0s disables this rule.
+    /// Time after the engine's start during which the engine counts as warming up. 0s disables this rule.
     pub(super) startup_grace: Field<BoundedTime<0, HOUR>>,
     /// A response marks a cold start if it reports a longer model load time than this value.
     // Looking up a loaded model takes some time as well. No model takes an hour to load.
@@ -277,7 +277,7 @@ pub(super) struct Match {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Slo {
     /// Several SLOs for one kind of use, such as chat. The keys name, target, window, scope, warmup and exclude apply
-    /// to each of these SLOs. No other key is allowed next to preset.
+    /// to all of them. Other keys are not allowed.
     pub(super) preset: Field<Preset>,
     /// Name in metrics and alerts. With preset, the names of its SLOs start with this name.
     pub(super) name: Field<String>,
@@ -306,7 +306,7 @@ pub(super) struct Slo {
 /// At most 1,000,000, because no response has more tokens and no system more streams in flight.
 pub(super) type Count = Bounded<u32, 1, 1_000_000>;
 
-/// The range of windows that the calculation of error budgets supports.
+/// The range that the calculation of error budgets supports.
 pub(super) type BudgetWindow = BoundedTime<HOUR, { 90 * DAY }>;
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -354,7 +354,7 @@ pub(super) struct Identity {
     pub(super) tenant: Field<Source>,
     /// The conversation or run that a request belongs to. Recorded on spans and in the request log, never in metrics.
     pub(super) session: Field<Source>,
-    /// The variant that a request belongs to: a prompt version, a model version, or an arm of an A/B test.
+    /// The variant of the request: a prompt version, a model version, or an arm of an A/B test.
     pub(super) variant: Field<Source>,
 }
 
@@ -408,7 +408,7 @@ pub(super) struct Money {
     pub(super) currency: Field<Currency>,
 }
 
-/// At most 1,000 values of one label. The values of all labels multiply, so more time series would overload a backend.
+/// At most 1,000 values of one label. The values of all labels multiply, and more would overload a backend.
 type LabelLimit = BoundedInt<1, 1_000>;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

@@ -1,5 +1,4 @@
-//! Resolves relative paths of a configuration file against the folder of the file. The meaning of a path then does not
-//! depend on where the proxy is started.
+//! Resolves relative paths of a configuration file against the folder of the file, and not against the current folder.
 
 use std::path::{Path, PathBuf};
 
@@ -74,8 +73,7 @@ workload_drift: {baseline: RELATIVE}
         serde_saphyr::to_string(&file).unwrap()
     }
 
-    /// `FILE` must have all keys with a path. The configuration page has the complete list, because another test
-    /// compares the page with the schema.
+    /// `FILE` must have all keys with a path. The configuration page has the complete list, as another test checks.
     #[test]
     fn the_file_of_this_test_has_all_keys_with_a_path() {
         let page = std::fs::read_to_string("docs/reference/configuration.md").unwrap();

@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Returns a YAML document in flow style, such as `{a: {b: 1}}`, with a value at `path`.
+    /// Returns a document such as `{a: {b: 1}}` with a value at `path`.
     fn document(path: &str) -> String {
         let mut text = "1".to_owned();
         for part in path.split('.').rev() {

@@ -837,8 +837,8 @@ fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Va
     }
 }
 
-/// Returns the rows of the tables in `docs/reference/configuration.md`: path, type, default, whether the key is
-/// reloadable, and description.
+/// Returns the table of keys in `docs/reference/configuration.md`: path, type, default, whether the key is reloadable,
+/// description.
 fn documented_keys(documentation: &str) -> Vec<[&str; 5]> {
     let rows = documentation.lines().filter(|line| line.starts_with("| `"));
     let keys = rows.filter_map(|row| {

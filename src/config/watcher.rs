@@ -75,11 +75,10 @@ impl ConfigWatcher {
         self.files.iter().any(has_changed).then(|| self.load())
     }
 
-    /// Calls `apply` with every changed configuration, or with its errors. The signal `hang_up` (SIGHUP) causes a load
-    /// even without a change.
+    /// Calls `apply` with every changed configuration, or with its errors. The signal `hang_up` (SIGHUP) forces a load.
     ///
-    /// Never returns. Must be called on a tokio runtime. Files are read on a blocking thread, so that a file system
-    /// that hangs does not delay a shutdown.
+    /// Never returns. Needs a tokio runtime. Files are read on a blocking thread, so that a file system that hangs does
+    /// not delay a shutdown.
     pub async fn run(
         mut self,
         mut hang_up: Signal,

@@ -37,8 +37,7 @@ pub(super) struct Key {
 }
 
 impl Kind {
-    /// Creates a single value. Text such as `~`, which the parser also uses for a missing value, becomes
-    /// [`Kind::Null`].
+    /// Creates a single value, or [`Kind::Null`] for `~`. The parser reports a missing value as `~`, too.
     fn scalar(text: String, style: ScalarStyle) -> Self {
         if is_null(&text, style) {
             return Self::Null;
@@ -116,8 +115,8 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         root
     }
 
-    /// Reads the value that starts with `event`. Errors about the value are reported at `position`. The caller passes
-    /// the position of a single value, but the position of the key for a section or list.
+    /// Reads the value that starts with `event`. Errors are reported at `position`: the position of a single value, or
+    /// of the key of a section or list.
     fn node(&mut self, event: Event<'input>, position: Position, path: &str) -> Node {
         let id = self.errors.add_node(position, path.to_owned());
         let kind = if let Event::Scalar(text, style, ..) = event {
@@ -185,7 +184,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         Kind::Section(entries)
     }
 
-    /// Reads a key. If the key is not a single value, reports an error, skips the value of the key and returns `None`.
+    /// Reads a key. If the key is not a single value, reports an error, skips its value and returns `None`.
     fn key(&mut self, event: Event<'input>, span: Span, path: &str) -> Option<Key> {
         let position = position_of(span.start);
         if !event.is_node() {

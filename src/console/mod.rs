@@ -10,12 +10,12 @@ use tokengauge_measure::slo;
 
 pub use render::{Screen, render, render_lines};
 
-/// The content of the view. A figure that is not defined is `None`. The view shows `–` for it, never 0.
+/// The content of the view. An undefined figure is `None`, and shown as `–` instead of 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     /// One row per model, the busiest first.
     pub rows: Vec<Row>,
-    /// Totals over all models. Percentiles and the peak are not set, because they cannot be added up.
+    /// Totals over all models. Only rates and counts are set, because percentiles cannot be added up.
     pub totals: Row,
     pub budgets: Vec<Budget>,
 }
@@ -47,10 +47,9 @@ pub struct Budget {
     pub target: f64,
     pub good: u64,
     pub bad: u64,
-    /// Part of the error budget that remains, from 1 (all) to 0. Negative if the budget is overspent.
+    /// Remaining part of the error budget, at most 1. Negative if the budget is overspent.
     pub remaining: Option<f64>,
-    /// Burn rate of the error budget over the last 5 min. A rate of 1 spends exactly the whole budget in the SLO
-    /// window.
+    /// Burn rate of the error budget over the last 5 min. A rate of 1 spends the budget exactly within its window.
     pub burn_5m: Option<f64>,
     pub burn_1h: Option<f64>,
     pub exhaustion: Option<Duration>,

@@ -149,9 +149,8 @@ async fn wait(
     }
 }
 
-/// Waits until the limiter admits the request. Dropping this future removes the request from the queue. `body` is the
-/// request body, or `None` if the body must not be read before admission. `deadline` is the end of the total
-/// timeout.
+/// Waits until the limiter admits the request. Dropping this future removes the request from the queue. `body` is
+/// `None` if the request body must not be read yet. `deadline` is the end of the total timeout.
 async fn wait_for_permit(
     queued: Queued,
     body: Option<&mut Upload>,

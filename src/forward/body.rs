@@ -24,8 +24,8 @@ use tokengauge_types::event::{Ending, TimeoutKind};
 #[derive(Debug)]
 pub struct RelayBody {
     source: Source,
-    /// Time limits of the response. `None` if no limit is configured, which is the default. A model may think for a
-    /// long time, and the proxy must not abort it.
+    /// Time limits of the response. `None` by default, because a model may think for a long time and must not be
+    /// aborted.
     timers: Option<Box<Timers>>,
     /// Held until the body is dropped.
     _permit: Option<Permit>,
@@ -42,8 +42,8 @@ enum Source {
 /// What the response body owns of its upstream connection until the body is complete.
 #[derive(Debug)]
 pub enum Hold {
-    /// An HTTP/1.1 connection, which makes progress when this body is polled. The complete body returns the connection
-    /// to the pool. The pool is `None` if the connection must not be reused.
+    /// An HTTP/1.1 connection that is polled together with this body. The pool is `None` if the connection must not be
+    /// reused.
     Http1(Box<Http1Connection>, Option<Arc<Pool>>),
     /// One stream of an HTTP/2 connection. A separate task polls the connection.
     Http2(#[expect(dead_code, reason = "dropping it frees the place")] StreamPermit),
@@ -166,7 +166,7 @@ impl Source {
 }
 
 impl Hold {
-    /// Returns the connection to its pool, or the HTTP/2 stream to its connection. Called when the body is complete.
+    /// Returns the connection to its pool, because the body is complete.
     fn release(&mut self) {
         if let Self::Http1(connection, Some(pool)) = std::mem::replace(self, Self::Nothing) {
             pool.keep(connection);

@@ -1,5 +1,4 @@
-//! The body of a request to an upstream. It can be read from the client before a connection to the upstream is
-//! available.
+//! The body of a request to an upstream, which can be read before a connection is available.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -42,8 +41,8 @@ pub struct Upload {
     frames: Option<Box<VecDeque<Frame<Bytes>>>>,
 }
 
-/// Returns the body of `request`, or `None` if the client sent `Expect: 100-continue`. Such a client sends the body
-/// only when the upstream asks for it, and must not send it only to get an error response.
+/// Returns the body of `request`, or `None` if the client sent `Expect: 100-continue`. Such a client must not send its
+/// body only to get an error response.
 pub(super) fn readable_body(request: &mut Request<Upload>) -> Option<&mut Upload> {
     (!request.headers().contains_key(EXPECT)).then(|| request.body_mut())
 }

@@ -1,5 +1,5 @@
 //! Opens connections to an upstream: DNS, TCP, proxy and TLS. Each new connection resolves the host name again, so that
-//! a changed address takes effect without a restart.
+//! address changes need no restart.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -205,8 +205,8 @@ impl Tls {
     }
 }
 
-/// Describes a failed TLS handshake. One case needs a separate text, because the original text is not readable: the
-/// server uses the certificate of a certificate authority.
+/// Describes a failed TLS handshake. If the server uses the certificate of a certificate authority, the original text
+/// is not readable and is replaced.
 fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     let text = error.to_string();
     if !text.contains("CaUsedAsEndEntity") {

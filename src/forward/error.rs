@@ -11,7 +11,7 @@ use super::buffered_body::{Upload, readable_body};
 use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Label;
 
-/// The reason why a request gets an error response of the proxy instead of a response of the upstream.
+/// The reason why the proxy answers a request with an error response.
 #[derive(Debug)]
 pub struct ForwardError {
     pub(super) ending: Ending,
@@ -41,8 +41,7 @@ impl ForwardError {
         Self { unsent: is_readable.then(|| Box::new(request.into_body())), ..self }
     }
 
-    /// Returns whether the upstream is at fault: it cannot be reached, its response is not valid, or it does not
-    /// respond in time.
+    /// Returns whether the upstream is at fault: it cannot be reached, or does not send a valid response in time.
     pub(super) const fn is_upstream_failure(&self) -> bool {
         match self.ending {
             Ending::UpstreamFailed(_)

@@ -1,4 +1,4 @@
-//! The stack of tower services that answers every request, and the shutdown of the stack.
+//! The stack of services that answers every request, and its shutdown.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -85,9 +85,9 @@ pub struct ForwardService {
     client: Peer,
 }
 
-/// Implements hyper's trait directly to save memory. hyper keeps the future of a request in memory for the lifetime of
-/// the connection. The future of `hyper_util::service::TowerToHyperService` would also hold a service and a whole
-/// request. The stack is always ready, so no readiness check is needed.
+/// Implements hyper's trait directly to save memory. hyper keeps the memory of a request's future for the lifetime of
+/// the connection, and the future of `hyper_util::service::TowerToHyperService` is large. The stack is always ready, so
+/// no readiness check is needed.
 impl hyper::service::Service<Request<ReceivedBody>> for ForwardService {
     type Response = Response<ProxyBody>;
     type Error = Infallible;

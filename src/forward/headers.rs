@@ -27,8 +27,8 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 #[derive(Debug)]
 pub struct BadRequest;
 
-/// The only protocol to which the proxy lets a connection be upgraded. Other protocols, such as h2c, could carry
-/// requests that bypass the routes.
+/// The only protocol that a connection can be upgraded to. Other protocols, such as h2c, could carry requests that
+/// bypass the routes.
 const WEBSOCKET: &str = "websocket";
 
 pub(super) fn wants_websocket(parts: &request::Parts) -> bool {

@@ -32,7 +32,7 @@ pub struct Http1Connection {
     ended: Option<UpstreamStream>,
     notifier: Arc<Notifier>,
     waker: Waker,
-    /// Time at which the connection was last returned to the pool. Zero if the connection was never in the pool.
+    /// Time at which the connection was last returned to the pool. Zero if never.
     pub(super) idle_since: MonotonicInstant,
     pub(super) opened_at: MonotonicInstant,
     sent_at: MonotonicInstant,
@@ -48,8 +48,8 @@ pub type Sent = Result<Response<Incoming>, TrySendError<Request<SentBody>>>;
 /// such buffer stays in memory. hyper's default is 400 KiB.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// Maximum time to wait for RST after FIN. The upstream sends RST if request data reaches a connection that it has
-/// closed. The value is a round trip between continents.
+/// Maximum time between FIN and the RST that follows if request data reaches a closed connection. The value is a round
+/// trip between continents.
 const MAX_RESET_DELAY: Duration = Duration::from_millis(200);
 
 /// Maximum time, added to a round trip, in which RST shows that the upstream closed the connection before it read the
@@ -102,8 +102,7 @@ impl Http1Connection {
         state.probe(|| self.is_usable())
     }
 
-    /// Sends `request` and waits for the response headers. After an error, the request has been dropped or is part of
-    /// the error.
+    /// Sends `request` and waits for the response headers. An error contains the request if no byte of it was written.
     pub(super) async fn send(&mut self, request: Request<SentBody>) -> Sent {
         self.state.begin_request();
         self.sent_at = clock::now();
@@ -130,8 +129,8 @@ impl Http1Connection {
         }
     }
 
-    /// Polls the connection, and then `wanted`. Only progress on this connection can make `wanted` ready, for example
-    /// the response headers or the next frame of the body.
+    /// Polls the connection and then `wanted`, such as the response headers. Only progress on this connection can make
+    /// `wanted` ready.
     pub(super) fn poll_with<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -44,8 +44,7 @@ const PING: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Http2Pool {
     connections: Mutex<Vec<Arc<Http2Connection>>>,
-    /// Number of streams that a new connection will probably allow: the most recent limit of the upstream. 0 if the
-    /// upstream has chosen HTTP/1.1.
+    /// Most recent limit of streams, which a new connection will probably have. 0 if the upstream has chosen HTTP/1.1.
     expected_streams: AtomicUsize,
     /// Time after which an unused connection is closed. The last connection stays open.
     idle_timeout: Duration,
@@ -86,7 +85,7 @@ struct Http2Connection {
 #[derive(Clone, Debug)]
 enum Phase {
     Connecting,
-    /// The connection is open. It carries only one stream until the upstream has sent its limit of streams.
+    /// The connection is open for one stream, because the upstream has not sent its limit yet.
     Settling,
     Open,
     /// The upstream has chosen HTTP/1.1.
@@ -108,7 +107,7 @@ struct Counts {
     idle_since: MonotonicInstant,
 }
 
-/// A request that waits until the limit of streams of a connection is known.
+/// A request that waits for a connection's limit of streams.
 #[derive(Debug)]
 struct Waiting(Arc<Http2Connection>);
 
@@ -134,8 +133,8 @@ impl Http2Pool {
         })
     }
 
-    /// Returns the permit for one stream. Opens a connection if no connection has a free stream. Requests that arrive
-    /// during that time wait for the new connection, as long as it is expected to have enough streams.
+    /// Returns the permit for one stream. Opens a connection if all streams are in use. Further requests then wait for
+    /// the new connection, up to the expected number of streams.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         connector: &Arc<Connector>,
@@ -313,8 +312,7 @@ impl StreamPermit {
         }
     }
 
-    /// Returns the connection of this permit. Called for a request that did not open the connection. `wait` is the time
-    /// that the request waited.
+    /// Returns the connection, for a request that did not open it. `wait` is the time that the request waited.
     fn reused(self, wait: Option<Duration>) -> Option<(Channel, ConnectTimings)> {
         let (sender, opened) = self.0.opened.get()?;
         let connected = ConnectTimings {
@@ -327,7 +325,7 @@ impl StreamPermit {
         Some((Channel::Http2(sender, self), connected))
     }
 
-    /// Starts no further streams on the connection, because the upstream has refused one or the connection has failed.
+    /// Starts no further streams on the connection, because it refused a stream or failed.
     pub(super) fn retire(&self) {
         self.0.close();
     }

@@ -38,8 +38,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Creates a reader that hashes values with HMAC-SHA-256 and `key`. If the key is empty, short names can be guessed
-    /// from their hashes. API keys are too long to be guessed.
+    /// Creates a reader that hashes values with HMAC-SHA-256 and `key`. With an empty key, short names can be guessed
+    /// from their hashes, but API keys cannot.
     pub fn new(config: Config, key: &[u8]) -> Self {
         Self { config, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }

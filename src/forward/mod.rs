@@ -75,8 +75,7 @@ enum ShutdownState {
 /// Configuration of one upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Name of the upstream: the key under `upstreams` in the configuration. `default` if a flag defines the upstream
-    /// without a path prefix.
+    /// Name of the upstream: the key under `upstreams` in the configuration, or `default`.
     pub name: Label,
     pub tls: bool,
     pub host: String,
@@ -113,7 +112,7 @@ pub enum Protocol {
     /// One connection per request. Closing the connection cancels the request.
     #[default]
     Http1,
-    /// Many requests per connection. Negotiated by ALPN over TLS, and with prior knowledge without TLS.
+    /// Many requests per connection. Negotiated by ALPN over TLS. Needs prior knowledge without TLS.
     Http2,
 }
 
@@ -121,8 +120,8 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retry {
-    /// Requests that are safe to repeat. Either the upstream cannot have read the whole request, or the request is
-    /// idempotent by its method or an `Idempotency-Key` header.
+    /// Requests that are safe to repeat: the upstream cannot have read them completely, or they are idempotent by their
+    /// method or an `Idempotency-Key` header.
     #[default]
     Safe,
     /// All requests.
@@ -158,8 +157,8 @@ impl Config {
     /// Default idle timeout of pooled connections with TLS. Providers keep idle connections open for 60 s or longer.
     /// Reuse saves the TLS handshake, which takes 2 round trips.
     pub const POOL_IDLE_TLS: Duration = Duration::from_secs(50);
-    /// Default maximum number of idle connections, enough to keep the connections of a burst of requests. If the pool
-    /// is full, the connection that was unused for the longest time is closed.
+    /// Default maximum number of idle connections, enough for a burst of requests. When the pool is full, the least
+    /// recently used connection is closed.
     pub const POOL_SIZE: usize = 1_024;
     /// Default age after which a connection is not reused. Without this limit, steady traffic would stay on the old
     /// addresses for days after a DNS change. DNS records usually live for 5 minutes, and opening connections at this

@@ -1,6 +1,4 @@
 //! Starts the observation of a routed request, for the [`ObserveLayer`](tokengauge_observe::ObserveLayer).
-//!
-//! An exchange is a request and its response. It is open from the request headers to the end of the response.
 
 use std::sync::Arc;
 

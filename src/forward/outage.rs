@@ -27,8 +27,8 @@ struct Failures {
 }
 
 impl OutageLog {
-    /// Records a request that got no response. Returns `None` if no warning is due. Otherwise, returns the number of
-    /// failed requests since the previous warning, including this one.
+    /// Records a request that got no response. If a warning is due, returns the number of such requests since the
+    /// previous warning.
     pub fn record_failure(&self, at: MonotonicInstant) -> Option<u64> {
         let mut failures = lock(&self.failures);
         failures.since_last_warning += 1;

@@ -27,10 +27,9 @@ pub struct Pool {
 /// Detects that the upstream closes idle connections before the proxy can reuse them.
 #[derive(Debug, Default)]
 struct Reuse {
-    /// Number of failures in a row. A failure is an attempt to reuse a connection that found only closed connections.
+    /// Number of consecutive attempts to reuse a connection that found only closed connections.
     failures: AtomicU32,
-    /// End of the current pause, in nanoseconds of the monotonic clock. During a pause, no connection is added to the
-    /// pool.
+    /// End of the current pause of the pool, in nanoseconds of the monotonic clock.
     paused_until: AtomicU64,
     was_logged: AtomicBool,
 }
@@ -54,8 +53,7 @@ impl Pool {
         }
     }
 
-    /// Takes an open connection from the pool. Closes the connections that are too old or no longer open. Returns
-    /// `None` if no connection is left.
+    /// Takes an open connection, if there is one. Closes connections that are too old.
     pub(super) fn take(&self) -> Option<Box<Http1Connection>> {
         let now = clock::now();
         let idle_since = now.saturating_sub(self.idle_timeout);

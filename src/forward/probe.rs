@@ -129,8 +129,7 @@ impl HttpProbe {
     }
 }
 
-/// Returns an error with the failed step and the reason. hyper's message names the step, and the source of hyper's
-/// error the reason.
+/// Returns an error with the failed step (hyper's message) and the reason (the source of hyper's error).
 fn unreachable(error: &hyper::Error) -> ProbeError {
     ProbeError::Unreachable(match error.source() {
         Some(source) => format!("{error}: {source}"),

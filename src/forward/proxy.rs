@@ -1,7 +1,7 @@
 //! The configured HTTP proxy between this process and an upstream.
 //!
-//! `hyper_util::client::legacy::connect::proxy::Tunnel` is not used, for two reasons. Its errors do not contain the
-//! status of a refused CONNECT request. It rejects every success status except 200, but RFC 9110 allows any 2xx status.
+//! `hyper_util::client::legacy::connect::proxy::Tunnel` is not suitable. Its errors do not contain the status of a
+//! refused CONNECT request. It rejects every success status except 200, but RFC 9110 allows any 2xx status.
 
 use std::io;
 

@@ -83,7 +83,7 @@ struct Received {
 /// The result of sending a request on a reused connection.
 enum Reused {
     Received(Received),
-    /// The connection is lost. The request must be sent again on a new connection.
+    /// The request must be sent again on a new connection.
     Lost(Box<Request<Upload>>),
 }
 
@@ -99,8 +99,8 @@ struct AttemptError {
 }
 
 impl Received {
-    /// Returns an error if the response must not be forwarded. The response may not switch to a protocol that was not
-    /// requested, or use a transfer coding other than `chunked`.
+    /// Returns an error if the response cannot be forwarded: it switches protocols unexpectedly, or has an unsupported
+    /// transfer coding.
     fn if_expected(self, upgrade: bool) -> Result<Self, ForwardError> {
         let headers = self.response.headers();
         let is_switch = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -225,8 +225,8 @@ impl Exchange {
         Ok(Reused::Lost(Box::new(request)))
     }
 
-    /// Opens a connection and reads the request body ahead at the same time. The observer then has the request even if
-    /// the upstream never responds.
+    /// Opens a connection. Reads the request body ahead at the same time, so that the observer has the request even
+    /// without a response.
     async fn connect(
         &self,
         mut request: Request<Upload>,
@@ -370,8 +370,7 @@ impl Exchange {
         AttemptError { unsent, ..self.sending_error(&error.into_error()).into() }
     }
 
-    /// Returns the earlier of the two limits for the response headers: the timeout for headers and the total timeout.
-    /// `None` if neither is set.
+    /// Returns the earlier of the two limits for the response headers: the headers timeout and the total timeout.
     fn head_limit(&self) -> Option<(Instant, TimeoutKind)> {
         let head = self.upstream.config().timeouts.head;
         let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));

@@ -33,8 +33,8 @@ pub const MAX_KEPT_TOTAL: usize = 64 * 1024 * 1024;
 const IDEMPOTENCY_KEYS: [HeaderName; 2] =
     [HeaderName::from_static("idempotency-key"), HeaderName::from_static("x-idempotency-key")];
 
-/// The copy of a request that was sent on a reused connection. Holds its headers and body frames for a second attempt.
-/// The frames share their data with the first attempt.
+/// A request that was sent on a reused connection. Holds its headers and body frames for a second attempt. Body data is
+/// not copied.
 #[derive(Debug)]
 pub struct RepeatableRequest {
     head: request::Parts,
@@ -43,8 +43,8 @@ pub struct RepeatableRequest {
 
 /// The request body of one attempt.
 ///
-/// The first attempt on a reused connection keeps the frames that it has sent. The second attempt sends these frames
-/// again. The observer receives each frame once, because frames are copied when they are read from the client.
+/// The first attempt on a reused connection keeps the frames that it has sent, and the second attempt sends them again.
+/// Frames are observed when they are read from the client, and therefore only once.
 #[derive(Debug)]
 pub struct SentBody {
     /// `None` once the attempt is over.
@@ -65,14 +65,13 @@ struct Kept {
     rest: Option<Upload>,
 }
 
-/// Access to the kept frames. Dropping this value frees the frames, even if the first attempt is still sending the
-/// body.
+/// Access to the kept frames. Dropping this value frees them, even during the first attempt.
 #[derive(Debug)]
 struct KeptHandle(Arc<Mutex<Kept>>);
 
 impl RepeatableRequest {
-    /// Splits `request` into the request of the first attempt and a copy for a second attempt. Returns no copy if the
-    /// body does not fit into the remaining `budget`, in bytes.
+    /// Splits `request` into the request of the first attempt and a copy for a second one. Returns no copy if the body
+    /// exceeds the remaining `budget`, in bytes.
     pub(super) fn split(
         request: Request<Upload>,
         budget: &Arc<Semaphore>,
@@ -180,8 +179,7 @@ impl Kept {
     }
 }
 
-/// Copies a frame. The copy shares the data of the original. Returns `None` for a frame that is neither data nor
-/// trailers.
+/// Copies a frame, without copying its data. Returns `None` for a frame that is neither data nor trailers.
 fn shallow_copy(frame: &Frame<Bytes>) -> Option<Frame<Bytes>> {
     let data = frame.data_ref().cloned().map(Frame::data);
     data.or_else(|| frame.trailers_ref().cloned().map(Frame::trailers))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// A function that returns the addresses of a host name. Called for each new connection.
+/// A function that resolves host names. Called for each new connection.
 #[derive(Clone)]
 pub struct Resolver(Arc<Lookup>);
 

@@ -150,8 +150,8 @@ impl RouteTable {
         }
     }
 
-    /// Returns the upstream for `config` after a reload. If the configuration has not changed, the upstream keeps its
-    /// idle connections. If only the name is the same, it keeps its counters.
+    /// Returns the upstream for `config` after a reload. With an unchanged configuration, the upstream keeps its idle
+    /// connections. With the same name, it keeps its counters.
     ///
     /// # Errors
     /// Returns an error if the configuration cannot be used.
@@ -172,8 +172,7 @@ impl RouteTable {
         &self.identity
     }
 
-    /// Returns the route of a request. Also returns the destination, or the reason why the request must be rejected.
-    /// Returns `None` if no route matches.
+    /// Returns the route of a request, and its destination or the reason for a rejection. `None` if no route matches.
     pub(super) fn find(
         &self,
         host: Option<&str>,

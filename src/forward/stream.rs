@@ -19,8 +19,8 @@ use crate::tcp;
 use tokengauge_observe::tee::UploadFlush;
 use tokengauge_types::sync::lock;
 
-/// A byte stream with two additions. It reports when all written data has been flushed. After a failed read or write,
-/// it returns all received data before the error.
+/// A byte stream that reports when all written data was flushed. After a failed read or write, it returns all received
+/// data before the error.
 #[derive(Debug)]
 pub struct UpstreamStream<S = Transport> {
     stream: S,
@@ -28,8 +28,7 @@ pub struct UpstreamStream<S = Transport> {
     /// The error of a failed write, which is returned after the last received data. Further writes are discarded. If
     /// the write itself returned the error, hyper would drop the connection with the unread data.
     failed_write: Option<io::Error>,
-    /// The error of a TLS read, which is returned after the data that was decrypted before the error. `tokio_rustls`
-    /// returns the error first.
+    /// The error of a TLS read, to be returned after the data before it. `tokio_rustls` returns the error first.
     failed_read: Option<io::Error>,
     _socket: Option<OpenSocket>,
 }
@@ -59,7 +58,7 @@ pub(super) enum StreamEnd {
     /// The connection has not ended, or it ended with an error that no other variant describes.
     #[default]
     Open,
-    /// The upstream sent FIN (an orderly close). RST may follow if data arrives at the closed socket.
+    /// The upstream sent FIN. RST may follow if data arrives at the closed socket.
     Closed,
     /// RST without FIN.
     Reset,
@@ -82,7 +81,7 @@ impl StreamState {
         self.awaits_settings.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until hyper has applied the HTTP/2 settings of the upstream, which are the first frame of a connection.
+    /// Waits until hyper has applied the HTTP/2 settings of the upstream.
     pub(super) async fn settings_received(&self) {
         self.settings.notified().await;
     }
@@ -100,7 +99,7 @@ impl StreamState {
     }
 }
 
-/// Access to the TCP connection and the TLS state below a stream.
+/// Access to the TCP connection and TLS state.
 pub trait Socket {
     /// Returns the TCP connection. `None` for streams in memory.
     fn tcp(&self) -> Option<&TcpStream>;
@@ -174,7 +173,7 @@ impl<S: Socket> UpstreamStream<S> {
         !matches!(error, None | Some(Ok(None)))
     }
 
-    /// Records how the upstream ended the connection. `error` is the read error, or `None` at the end of the data.
+    /// Records how the connection ended. `error` is the read error, or `None` at the end of the data.
     fn record_end(&self, error: Option<&io::Error>) {
         let error = self.failed_write.as_ref().or(error).map(io::Error::kind);
         *lock(&self.state.end) = match error {
@@ -260,8 +259,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// Flushes the stream, and reports that the request body was sent. hyper calls this method only after it has
-    /// written all buffered data.
+    /// Flushes the stream, and reports the end of a request body. hyper flushes only after it has written all buffered
+    /// data.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.failed_write.is_some() {
             return Poll::Ready(Ok(()));

@@ -2,8 +2,8 @@
 
 use http::{Request, Version, header};
 
-/// Returns whether the request names exactly one host (RFC 9112 §3.2). `Host` is optional in HTTP/1.0, and in HTTP/2,
-/// where `:authority` replaces it.
+/// Returns whether the request names exactly one host (RFC 9112 §3.2). HTTP/1.0 needs no `Host`, and HTTP/2 has
+/// `:authority` instead.
 pub(super) fn has_one_host<B>(request: &Request<B>) -> bool {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     hosts == 1 || hosts == 0 && request.version() != Version::HTTP_11

@@ -1,5 +1,4 @@
-//! Copies the bytes of an upgraded connection, such as a WebSocket, in both directions. The observer gets a copy of the
-//! bytes.
+//! Copies the bytes of an upgraded connection, such as a WebSocket, in both directions, and observes them.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +15,7 @@ use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ObserverEvent, UpstreamFailure,
 };
 
-/// The client side and the upstream side of an upgraded connection.
+/// The two sides of an upgraded connection.
 pub struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,
@@ -49,8 +48,7 @@ impl Tunnel {
     }
 }
 
-/// The client side or the upstream side of a tunnel. Reports all bytes that are read from this side, and the end of
-/// this side once.
+/// One side of a tunnel: client or upstream. Reports all bytes that are read from this side, and its end once.
 struct Observed<'a, T> {
     inner: T,
     observer: &'a RequestObserver,

@@ -21,7 +21,7 @@ use tokengauge_types::event::ConnectTimings;
 #[derive(Debug)]
 pub struct Upstream {
     connector: Arc<Connector>,
-    /// The upstream's own value of the `Host` header. Not used if the client's `Host` is forwarded.
+    /// The upstream's value of the `Host` header, unless the client's `Host` is forwarded.
     pub(super) host: HeaderValue,
     pub(super) pool: Arc<Pool>,
     http2: Arc<Http2Pool>,
@@ -36,8 +36,7 @@ impl Upstream {
         Self::with_health(config, health)
     }
 
-    /// Creates an upstream that continues the counters of `health`, which belong to an earlier upstream with the same
-    /// name.
+    /// Creates an upstream that continues the counters of an earlier one with the same name.
     pub(super) fn with_health(
         config: Config,
         health: Arc<UpstreamHealth>,
@@ -58,7 +57,7 @@ impl Upstream {
         &self.connector.config
     }
 
-    /// Records a response, and logs the end of an outage if there was one.
+    /// Records a response, and logs the end of an outage.
     pub(super) fn log_response(&self) {
         if self.health.outages.record_response() {
             self_telemetry::upstream_recovered(self.health.name(), &self.address());
@@ -76,7 +75,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the address of the upstream, and of its proxy if there is one, for the log.
+    /// Returns the address of the upstream, and of its proxy, for the log.
     fn address(&self) -> String {
         let Config { host, port, proxy, .. } = self.config();
         match proxy {

@@ -1,4 +1,4 @@
-//! Finds the route of a request by its host and path, without memory allocation.
+//! Finds the route of a request by host and path, without allocation.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
-/// Configuration of one route. If several routes match a request, an exact host precedes a pattern such as
-/// `*.example.com`, and a pattern precedes a route without a host. Among equals, the longest prefix applies.
+/// Configuration of one route. An exact host precedes a pattern such as `*.example.com`, and a pattern precedes no
+/// host. Among equals, the longest prefix applies.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub facts: Arc<RouteFacts>,
@@ -30,8 +30,8 @@ pub struct Config {
     pub admission: Option<ConcurrencyLimit>,
 }
 
-/// The concurrency limit of a route. Requests beyond the limit wait in a queue. Requests that find the queue full are
-/// rejected with status 429.
+/// The concurrency limit of a route. Requests beyond the limit wait in a queue. If the queue is full, they are rejected
+/// with status 429.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConcurrencyLimit {
     /// Maximum number of running requests in this process.
@@ -101,8 +101,7 @@ impl RouteMatcher {
         Ok(Self(compiled))
     }
 
-    /// Returns the route of a request, or `None` if no route matches. `host` may contain a port. `path` must not
-    /// contain a query.
+    /// Returns the route of a request. `host` may contain a port. `path` must not contain a query.
     pub fn find(&self, host: Option<&str>, path: &str) -> Option<&Config> {
         let host = host.map(without_port);
         let mut routes = self.0.iter();
@@ -116,7 +115,7 @@ impl RouteMatcher {
 }
 
 impl Config {
-    /// Returns the length of the prefix to strip from the path in bytes, or 0 if the prefix is forwarded.
+    /// Returns the length of the path prefix to strip, in bytes.
     pub const fn stripped(&self) -> usize {
         if self.strip { self.prefix.len() } else { 0 }
     }
@@ -130,7 +129,7 @@ impl Config {
 #[derive(Debug, Eq, PartialEq)]
 enum Host {
     Any,
-    /// Matches any subdomain. The text is the suffix with its leading dot, such as `.example.com`.
+    /// Matches any subdomain. The text is the suffix, such as `.example.com`.
     Below(String),
     Exactly(String),
 }

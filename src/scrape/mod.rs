@@ -79,7 +79,7 @@ struct State {
 }
 
 impl Scraper {
-    /// Starts one scrape task per endpoint.
+    /// Starts one task per endpoint.
     ///
     /// # Errors
     /// Returns an error if an endpoint cannot be set up or the thread cannot be started.

@@ -19,7 +19,7 @@ impl Kernel {
     }
 }
 
-/// Always returns true. On these systems, only the runtime detects that the other side has closed a connection.
+/// Always returns true, because only the runtime detects a closed connection on these systems.
 pub fn is_silent<S>(_: S) -> bool {
     true
 }

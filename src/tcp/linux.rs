@@ -1,8 +1,8 @@
 //! Reads the statistics of one TCP connection on Linux with sock_diag(7) over netlink, as `ss` does.
 //!
-//! `getsockopt(TCP_INFO)` is not used. It needs the socket itself, and no maintained crate wraps it safely
-//! (`docs/adr/0005`). Offsets and numbers come from `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h` and
-//! `linux/tcp.h`. The kernel never changes these values.
+//! `getsockopt(TCP_INFO)` is not used: it needs the socket, and no maintained crate wraps it safely (`docs/adr/0005`).
+//! Offsets and numbers come from `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h` and `linux/tcp.h`. The
+//! kernel never changes these values.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 
-/// Offset of the two ports in `struct inet_diag_msg`: first the local port, then the remote port.
+/// Offset of the local port and then the remote port in `struct inet_diag_msg`.
 const PORTS: usize = 4;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -50,7 +50,7 @@ const MAX_FAILED_REQUESTS: u32 = 64;
 pub struct Kernel {
     netlink: OwnedFd,
     sequence: u32,
-    /// Number of failed requests so far. `None` after the first success, because later failures are not counted.
+    /// Number of failed requests before the first success. `None` afterwards.
     failed_requests: Option<u32>,
 }
 
@@ -98,8 +98,7 @@ impl Kernel {
     }
 }
 
-/// Encodes a request for the statistics of `connection`. Ports and addresses are in network byte order, and all other
-/// numbers in native byte order.
+/// Encodes a request. Ports and addresses are in network byte order, other numbers in native byte order.
 fn encode_request(connection: &TcpConnection, sequence: u32) -> Vec<u8> {
     let TcpConnection { local, remote, .. } = connection;
     let mut message = Vec::with_capacity(HEADER + REQUEST);

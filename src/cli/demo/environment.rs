@@ -1,4 +1,4 @@
-//! Starts the parts of the demo in this process: a simulated backend, the proxy and a receiver of OTLP exports.
+//! Starts the parts of the demo in this process: a simulated backend, the proxy and an OTLP receiver.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -66,8 +66,7 @@ impl DemoEnvironment {
         Ok(Self { app, proxy, backend, ledger, receiver, serving })
     }
 
-    /// Stops the proxy. Returns whether all telemetry was exported in time, the backend's record of requests, and the
-    /// OTLP receiver.
+    /// Stops the proxy. Returns whether all telemetry was exported in time, the backend's ledger, and the receiver.
     pub async fn close(self) -> (bool, Arc<Ledger>, Receiver) {
         let outcome = self.app.shutdown(GRACE_PERIOD).await;
         for task in self.serving {
@@ -84,8 +83,8 @@ async fn bind() -> anyhow::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Returns the arguments that start the proxy in front of `backend`. The demo reads no environment variable and no
-/// file, so that it is the same on every machine.
+/// Returns the arguments of a proxy for `backend`. Environment variables and files are ignored, so that the demo is the
+/// same on every machine.
 fn run_args(addresses: ListenAddresses, backend: SocketAddr) -> anyhow::Result<RunArgs> {
     let address = |requested: Option<SocketAddr>, default: u16| {
         requested.unwrap_or_else(|| default_or_any(default)).to_string()

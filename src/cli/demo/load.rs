@@ -1,5 +1,5 @@
-//! The clients of the demo. Each client repeats these steps: send a request, read the response, count its tokens and
-//! pause. Some clients disconnect early. The record of each request is compared with telemetry at the end.
+//! The clients of the demo. Each client sends a request, reads the response, counts its tokens, pauses and repeats.
+//! Some clients disconnect early. Each request is recorded for the comparison at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

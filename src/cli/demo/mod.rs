@@ -1,8 +1,7 @@
 //! `tokengauge demo`: runs a simulated backend, clients, the proxy and an OTLP receiver in one process, with a live
 //! view.
 //!
-//! At the end, the demo compares the telemetry that the receiver got with the traffic that the backend and the clients
-//! recorded.
+//! At the end, the demo compares the telemetry that the receiver got with the traffic that was sent.
 
 mod environment;
 mod load;
@@ -56,8 +55,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// Log settings of the demo. Only errors are logged. The demo aborts streams on purpose, which would cause many
-/// warnings.
+/// Log settings of the demo. Only errors are logged, because the demo aborts streams on purpose.
 pub const LOG: Log = Log { level: LogLevel::Error, format: LogFormat::Text };
 
 /// Maximum time to wait for requests in flight at the end. The longest request takes about 4 s on an idle machine.
@@ -122,7 +120,7 @@ async fn finish(environment: DemoEnvironment, load: Load) -> (String, bool) {
     (text, agrees)
 }
 
-/// Completes when `length` has passed, or on Ctrl-C or SIGTERM. If `length` is `None`, only a signal ends the wait.
+/// Completes after `length`, or on Ctrl-C or SIGTERM.
 async fn finished(stop: &mut Stop, length: Option<DurationValue>) {
     let ended = async {
         match length {
@@ -153,8 +151,7 @@ tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{
     )
 }
 
-/// Writes to standard output. On a terminal, the view is redrawn in the same place. Elsewhere, it is printed as plain
-/// lines.
+/// Writes to standard output. On a terminal, the view is redrawn in the same place. Elsewhere, plain lines are printed.
 struct Output {
     terminal: bool,
     colour: bool,

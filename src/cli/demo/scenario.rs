@@ -136,7 +136,7 @@ impl Scenario {
         chosen
     }
 
-    /// Returns the request body. `nth` is part of the prompt, so that each prompt and response is different.
+    /// Returns the request body. `nth` makes the prompt and the response unique.
     pub fn body(&self, nth: usize) -> String {
         let prompt = format!("Question {nth}: what does a proxy see?");
         let mut body = match self.api {

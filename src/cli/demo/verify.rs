@@ -117,7 +117,7 @@ impl Observations<'_> {
 }
 
 impl Exchange<'_> {
-    /// Returns the ledger entry and the CLIENT span of this request. `None` if one of them is missing.
+    /// Returns the ledger entry and the CLIENT span, or `None` if one is missing.
     fn compared(&self) -> Option<(&tokengauge_simulator::Entry, &Span)> {
         self.entry.zip(self.spans.iter().find(|span| !span.server))
     }
@@ -177,7 +177,7 @@ fn note(count: usize, what: &str) -> String {
     if count == 0 { String::new() } else { format!(", {count} {what}") }
 }
 
-/// Checks that the counters agree with the number of SERVER spans. Requests of other clients are part of both numbers.
+/// Checks that the counters agree with the number of SERVER spans. Both include requests of other clients.
 fn check_counters(observations: &Observations<'_>) -> Check {
     let mut mismatches = Mismatches::default();
     #[expect(clippy::cast_precision_loss, reason = "a count of the demo stays far below 2^52")]
@@ -196,8 +196,8 @@ fn check_counters(observations: &Observations<'_>) -> Check {
     Check { name: "counters", summary, mismatches }
 }
 
-/// Checks that the proxy counted the tokens that the backend sent. If the response was truncated, the count must be
-/// between the tokens that the client received and the tokens that the backend sent.
+/// Checks that the proxy counted the tokens that the backend sent. For a truncated response, the count must be between
+/// the tokens that the client received and those that the backend sent.
 fn check_counted_tokens(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let (mut whole, mut cut, mut tokens) = (0, 0, 0);
@@ -252,8 +252,7 @@ fn check_reported_usage(exchanges: &[Exchange<'_>]) -> Check {
 /// Maximum error of the time to first token that the proxy reports.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// If fewer than 1 in 10 requests have an error within the tolerance, the report states that the machine was too busy to
-/// show the accuracy.
+/// If fewer than 1 in 10 requests are within the tolerance, the machine was too busy to show the accuracy.
 const MIN_ACCURATE: usize = 10;
 
 /// Checks the time to first token that the proxy reports. No source knows the exact value, but two sources bound it.
@@ -316,8 +315,7 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
     Check { name: "time to first token", summary, mismatches }
 }
 
-/// Returns a percentile of the sorted values: the smallest value that at least the ratio `share` of all values does not
-/// exceed.
+/// Returns a percentile: the smallest value that the ratio `share` of the sorted values does not exceed.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -345,8 +343,8 @@ mod tests {
         MonotonicInstant::from_millis(millis)
     }
 
-    /// The data of one request. The client sends it at 100 ms, and the backend receives it at 101 ms. The backend
-    /// writes the first token at 150 ms, and the client receives it at 152 ms. The response has 40 tokens.
+    /// One request. The client sends it at 100 ms, and the backend receives it at 101 ms. The backend writes the first
+    /// token at 150 ms, and the client receives it at 152 ms. The response has 40 tokens.
     struct Case {
         record: ClientRecord,
         entry: Option<tokengauge_simulator::Entry>,

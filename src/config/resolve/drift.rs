@@ -1,5 +1,4 @@
-//! Resolves the settings of `workload_drift`. A saved baseline is read here, so that its errors are reported together
-//! with those of the configuration file.
+//! Resolves the settings of `workload_drift`. A saved baseline is read here, so that all errors are reported together.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

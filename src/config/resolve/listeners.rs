@@ -125,8 +125,8 @@ fn listener(written: &mut Spanned<raw::Listener>, errors: &mut ErrorCollector) -
     })
 }
 
-/// Returns an error message for the first address that is used twice. Several listeners may have port 0, because each
-/// gets a different free port.
+/// Returns the error for the first address that is used twice. Port 0 may be used twice, because each listener gets a
+/// free port.
 fn duplicate_address(listeners: &[Config], admin: &Admin) -> Option<String> {
     let is_ephemeral = |address: &Address| matches!(address, Address::Tcp(tcp) if tcp.port() == 0);
     let admin = Address::Tcp(admin.address);

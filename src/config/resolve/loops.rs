@@ -8,8 +8,8 @@ use crate::config::raw;
 use crate::forward;
 use tokengauge_listen::{Address, Config};
 
-/// Reports upstreams whose address is a listener of this proxy. A request to such an upstream would come back, and be
-/// forwarded again until no file descriptor is left. `is_flag` is true if the upstreams come from flags.
+/// Reports upstreams whose address is a listener of this proxy. A request to such an upstream would come back again and
+/// again, until no file descriptor is left. `is_flag`: the upstreams come from flags.
 pub(super) fn check(
     file: &raw::File,
     is_flag: bool,

@@ -28,14 +28,13 @@ mod upstreams;
 
 pub(super) use drift::KEYWORDS as DRIFT_BASELINES;
 
-/// Default grace period for open streams at shutdown. By default, Kubernetes also waits for 30 s between SIGTERM and
+/// Default grace period for open streams at shutdown, equal to the default time of Kubernetes between SIGTERM and
 /// SIGKILL.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Default memory limit for observing requests. Half of it is for bytes that wait for the observer. Half a second of
-/// 100,000 chunks per second with 300 bytes each fits three times. The other half is for parsers, enough for 1,000
-/// concurrent gzip streams. With 5,000 open streams, the process then stays below 256 MiB, the memory limit of a
-/// sidecar.
+/// Default memory limit for observing requests. Half of it is for bytes that wait for the observer: three times the
+/// data of half a second at 100,000 chunks of 300 bytes per second. The other half is for parsers: 1,000 concurrent
+/// gzip streams. With 5,000 open streams, the process stays below 256 MiB, the memory limit of a sidecar.
 const OBSERVER_MEMORY: ByteSize = ByteSize(96 << 20);
 
 /// Environment variable with the key for hashes of tenants, sessions and variants.
@@ -136,8 +135,7 @@ fn apply_proxies(
     }
 }
 
-/// Adds the digest of its certificate file to each upstream. A reload then recognizes a changed file as a changed
-/// upstream.
+/// Adds the digest of its certificate file to each upstream, so that a changed file counts as a changed upstream.
 fn digest_certificates(routing: &mut routes::Routing, errors: &mut ErrorCollector) {
     for server in routing.servers() {
         let digest = server.ca_file.as_deref().map(file::digest);
@@ -263,8 +261,8 @@ fn propagators(
     (propagators, ignored)
 }
 
-/// Parses `OTEL_PROPAGATORS`. Adds unknown values to `ignored`, so that the caller can log them. The OpenTelemetry
-/// specification demands that they are ignored.
+/// Parses `OTEL_PROPAGATORS`. Unknown words are ignored, as the OpenTelemetry specification demands, and added to
+/// `ignored` for the log.
 fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
     let mut propagators = Vec::new();
     for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -280,7 +278,7 @@ fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
     propagators
 }
 
-/// Reports a name that is empty, too long, or has a character that queries or URLs would have to escape.
+/// Reports a name that is empty, too long, or needs escaping in a query or a URL.
 fn check_name(name: &str, node: NodeId, errors: &mut ErrorCollector) {
     if !is_name(name) {
         errors.add(node, invalid_name(name));

@@ -15,14 +15,14 @@ use tokengauge_measure::slo::{
 };
 use tokengauge_types::label::Label;
 
-/// Default window of SLOs: 30 days. The usual burn rates of alerts (14.4, 6, 3, 1) are made for this length.
+/// Default window of SLOs: 30 days. The usual burn rates of alerts (14.4, 6, 3, 1) assume this length.
 pub(super) const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 86_400);
 
 /// The values of the key `sli`.
 const SLIS: &str = "availability, ttft, first_visible, output_rate, total_rate, stall_free, inter_token, \
                           duration, tokens_above_rate, system_rate";
 
-/// The routes and features that the scope of an SLO may refer to.
+/// The routes and features that scopes may refer to.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) routes: &'a [String],
@@ -160,7 +160,7 @@ fn from_list(
     objectives
 }
 
-/// Returns the objectives of one entry of the list: those of its preset, or a single one.
+/// Returns the objectives of one list entry: those of its preset, or a single one.
 fn from_entry(
     written: &mut Spanned<raw::Slo>,
     known: Known<'_>,

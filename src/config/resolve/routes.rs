@@ -140,8 +140,8 @@ fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector
     file.routes = routes.into_iter().collect();
 }
 
-/// Checks that the file defines an upstream, and routes if there are several upstreams. Called only if no flag defines
-/// an upstream.
+/// Checks that the file defines an upstream, and routes if there are several upstreams. Not called if flags define
+/// upstreams.
 fn check_complete(file: &raw::File, root: Option<NodeId>, errors: &mut ErrorCollector) {
     let Some(root) = root else {
         let message = "no upstream is configured; name one, such as\n    \
@@ -166,7 +166,7 @@ fn check_complete(file: &raw::File, root: Option<NodeId>, errors: &mut ErrorColl
     }
 }
 
-/// Reports flags that have no effect without `--upstream`. Called only if `--upstream` is not set.
+/// Reports flags that have no effect, because `--upstream` is not set.
 fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
     let mut add = |flag, key| {
         let message = format!("requires {UPSTREAM_FLAG}; for upstreams of the file, write {key}");
@@ -230,7 +230,7 @@ impl<'a> RouteResolver<'a> {
         name.clone()
     }
 
-    /// Returns the host and the prefix that the route matches.
+    /// Returns the host and prefix to match.
     fn conditions(&mut self, written: &mut Field<raw::Match>) -> (Option<String>, String) {
         let raw::Match { host, prefix } = written.or_insert_default();
         if let Some(Spanned { value, node }) = host.spanned_mut() {

@@ -1,5 +1,4 @@
-//! Loads the tokenizers that the configuration names. They are loaded here, so that their errors are reported together
-//! with those of the configuration file.
+//! Loads the tokenizers that the configuration names. They are loaded here, so that all errors are reported together.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,7 +50,7 @@ pub(super) fn resolve(
     Tokenizers::new(assigned)
 }
 
-/// Loads `file`. If the file is already one of the `candidates` with the same content, returns that tokenizer.
+/// Loads `file`. Reuses the tokenizer of a candidate with the same path and content.
 fn load<'a>(
     file: &Path,
     mut candidates: impl Iterator<Item = &'a TokenizerAssignment>,

@@ -15,8 +15,7 @@ use tokengauge_measure::engine::warm;
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{PathOrUrl, Url};
 
-/// Allowed range of a timeout. With less than 1 ms, every request would fail. For more than one day, users can write
-/// `off`.
+/// Allowed range of a timeout. Below 1 ms, every request would fail. For more than one day, write `off`.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
 const URL_HINT: &str = "write the URL, such as `url: https://api.openai.com`";

@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use crate::route::ConcurrencyLimit;
 use tokengauge_types::sync::lock;
 
-/// Concurrency limiter of one route. Admits a request immediately if a permit is free. Other requests are queued and
-/// admitted in the order of arrival.
+/// Concurrency limiter of one route. Admits a request if a permit is free. Other requests are queued in the order of
+/// arrival.
 #[derive(Debug)]
 pub struct ConcurrencyLimiter(Mutex<State>);
 
