@@ -1,8 +1,8 @@
 //! tokengauge: an OpenTelemetry-native observability proxy for LLM APIs.
 //!
-//! The data path never waits for observation. [`route`] selects the upstream. [`forward`] sends the request there and
-//! streams the response back. `tokengauge-observe` copies the bytes and measures them on its own thread. [`app`] builds
-//! all parts from a [`config`] and owns their tasks.
+//! [`route`] selects the upstream of a request. [`forward`] sends the request there and streams the response back.
+//! `tokengauge-observe` copies the bytes and measures them on a separate thread, so that measuring delays no request.
+//! [`app`] builds all parts from a [`config`] and owns their tasks.
 
 pub mod admin;
 pub mod app;

@@ -1,4 +1,4 @@
-//! The binary. Parses the command line and runs the subcommand; everything else is in the library.
+//! The program `tokengauge`. The library parses the command line and runs the subcommand.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Decides which requests may see a page or start a drain.
+//! Decides which clients may read a page or start a drain.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,14 +8,14 @@ use http::{HeaderMap, StatusCode};
 
 use tokengauge_types::url::bare;
 
-/// The addresses of clients on this machine that may start a drain. Other addresses of 127.0.0.0/8 do not qualify: Istio
-/// forwards requests of other pods from 127.0.0.6.
+/// Client addresses that count as this machine and may start a drain. Other addresses of 127.0.0.0/8 do not count,
+/// because Istio forwards requests of other pods from 127.0.0.6.
 const LOCAL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// Access rules of the admin port.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// Bearer token that gives access to everything. `None` if no token is configured.
+    /// Bearer token that allows every request. `None` if no token is configured.
     pub(super) token: Option<String>,
     /// Whether the port accepts connections only from this machine.
     pub(super) is_loopback: bool,
@@ -26,7 +26,7 @@ pub(super) struct Access {
 pub(super) enum Denial {
     /// The token is missing or wrong.
     Token,
-    /// The request came from another machine or a browser, and there is no token that could allow it.
+    /// The request needs a token, but no token is configured. For example, the request came from another machine.
     NotLocal,
     /// `Host` is a DNS name.
     Host,
@@ -53,14 +53,14 @@ impl Denial {
 }
 
 impl Access {
-    /// Checks a request for a page other than health and metrics.
+    /// Checks whether a request may read a page other than health, metrics, runbooks and `/drained`.
     pub(super) fn check_page(&self, headers: &HeaderMap) -> Result<(), Denial> {
         let is_allowed = self.token.is_none() && self.is_loopback;
         self.check(headers, is_allowed)
     }
 
-    /// Checks a request that starts a drain. Clients on this machine need no token, because the hook of a pod has none.
-    /// Web pages do: a request from a browser carries `Origin`.
+    /// Checks whether a request may start a drain. Clients on this machine need no token, because a container hook has
+    /// none. Browsers, which send `Origin`, need one.
     pub(super) fn check_drain(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), Denial> {
         let is_local = LOCAL.contains(&peer.to_canonical());
         self.check(headers, is_local && !headers.contains_key(ORIGIN))
@@ -90,8 +90,8 @@ impl Access {
     }
 }
 
-/// Returns whether `Host` is an IP address or `localhost`. A web page can make a browser send requests to this machine
-/// under the name of the page's own server (DNS rebinding), and could then read the responses.
+/// Returns whether `Host` is an IP address or `localhost`. Without this check, a web page could read responses of this
+/// port. It would make the browser send requests to this machine under the host name of the page (DNS rebinding).
 fn has_local_host(headers: &HeaderMap) -> bool {
     headers.get_all(HOST).iter().all(is_local_host)
 }
@@ -104,7 +104,7 @@ fn is_local_host(value: &HeaderValue) -> bool {
     host.eq_ignore_ascii_case("localhost") || bare(host).parse::<IpAddr>().is_ok()
 }
 
-/// Compares two tokens in a time that depends only on their lengths, so that a token cannot be guessed byte by byte.
+/// Compares two tokens. The time depends only on their lengths, so that timing does not reveal the token byte by byte.
 fn constant_time_eq(sent: &[u8], expected: &[u8]) -> bool {
     let difference = sent.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
     sent.len() == expected.len() && difference == 0

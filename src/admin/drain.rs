@@ -1,9 +1,9 @@
 //! Drains the proxy: clients move to other replicas, while every request is still served.
 //!
-//! 1. `/readyz` fails at once. For `delay`, connections are handled as before, until load balancers have noticed.
-//! 2. Each connection closes after its current or next exchange. New connections are still accepted.
-//! 3. When no exchange has been in flight for `quiet`, idle connections are closed. If no request arrives meanwhile,
-//!    the proxy is drained. It continues to serve until it is stopped.
+//! 1. `/readyz` fails. Connections stay open for the time `delay`, so that load balancers can notice this.
+//! 2. Each connection closes after its current or next response. New connections are still accepted.
+//! 3. After the time `quiet` without a request in flight, idle connections are closed. If no new request arrives then,
+//!    the drain is complete. The proxy continues to serve until the process is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,45 +17,46 @@ use tokengauge_listen::ConnectionDrain;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_telemetry::self_telemetry;
 
-/// Maximum number of concurrent requests that start a drain. This is enough for the hook of a pod and a few people,
-/// because callers are on this machine or have the token. Requests that only wait for a drain are limited by their
-/// connections.
+/// Maximum number of concurrent requests to start a drain. Callers are on this machine or have the token, so the limit
+/// is enough for the hook of a pod and a few people. A separate limit applies to connections that wait for a drain.
 const MAX_DRAIN_REQUESTS: usize = 8;
 
-/// Maximum time that `/drained` waits for a drain to start. The hooks of a pod's containers run concurrently, so the
-/// hook that waits may come before the hook that starts the drain. On a busy node, the second hook can take seconds to
-/// start. If only the engine is restarted, this wait delays its stop.
+/// Maximum time that `/drained` waits for a drain to start. The stop hooks of a pod's containers run concurrently, so a
+/// hook may wait before another hook starts the drain. On a busy node, that takes seconds. If only the engine restarts,
+/// this wait delays its stop.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval at which the number of open exchanges is polled. Short compared with the time that stopping a pod takes.
+/// Interval at which the drain checks the number of requests in flight. It is short compared with the stop of a pod.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Maximum value of `delay`, 1 hour. A longer delay would block a deployment.
+/// Maximum value of `delay` and of `quiet`, 1 hour. A longer delay would block a deployment.
 const MAX_DELAY: Duration = Duration::from_secs(3_600);
 
-/// Longer waits are cut to this.
+/// Maximum time that a caller waits. Longer values are reduced to this one.
 const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct DrainOptions {
-    /// Time during which connections are handled as before, until load balancers have noticed that the proxy is not
-    /// ready.
+    /// Time for which connections stay open, so that load balancers can notice that the proxy is not ready.
     delay: Duration,
-    /// Time without any exchange in flight after which the proxy is idle.
+    /// Time without a request in flight after which the proxy counts as idle.
     quiet: Duration,
-    /// Maximum time that the caller waits. The drain continues after that time.
+    /// Maximum time that the caller waits. The drain itself has no time limit.
     within: Duration,
 }
 
 impl Default for DrainOptions {
-    /// Default options. During the delay, Kubernetes removes the endpoint from every node, which takes a few seconds.
+    /// Returns the default options. Kubernetes needs the default delay to remove the endpoint from every node.
     fn default() -> Self {
         Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: MAX_WAIT }
     }
 }
 
 impl DrainOptions {
-    /// Parses a query such as `delay=5s&quiet=0s&within=7d`. The returned error is a message for the caller.
+    /// Parses a query such as `delay=5s&quiet=0s&within=7d`.
+    ///
+    /// # Errors
+    /// Returns a message for the caller.
     fn parse(query: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -80,18 +81,18 @@ impl DrainOptions {
     }
 }
 
-/// Time at which the drain started. Empty if no drain has started.
+/// Time at which the drain started. Empty before the drain.
 #[derive(Clone, Debug, Default)]
 pub struct DrainStart(Arc<OnceLock<Instant>>);
 
 impl DrainStart {
-    /// Zero before the drain.
+    /// Time since the start of the drain, or zero.
     pub fn elapsed(&self) -> Duration {
         self.0.get().map(Instant::elapsed).unwrap_or_default()
     }
 }
 
-/// What a drain acts on.
+/// The parts that a drain controls.
 #[derive(Clone, Debug)]
 pub struct DrainTarget {
     pub ready: Arc<AtomicBool>,
@@ -106,7 +107,7 @@ enum DrainStage {
     #[default]
     None,
     Draining,
-    /// The drain has ended: for the time `quiet`, no exchange was in flight.
+    /// No request was in flight for the time `quiet`, and idle connections are closed.
     Drained,
 }
 
@@ -115,19 +116,19 @@ enum DrainStage {
 pub(super) enum DrainOutcome {
     Drained,
     NotDraining,
-    /// The time limit of the drain has expired, and exchanges are still in flight.
+    /// The caller's time limit has expired while the drain was still running.
     Overdue,
     TooManyRequests,
     InvalidQuery(String),
 }
 
-/// The drain of this process. Starting it needs a tokio runtime.
+/// The drain of this process. `start` must be called on a tokio runtime.
 #[derive(Debug)]
 pub struct Drain {
     target: DrainTarget,
     stage: watch::Sender<DrainStage>,
     requests: Semaphore,
-    /// The latest time until which any caller waits for the drain.
+    /// The latest of all callers' time limits. `None` until there is a caller.
     deadline: watch::Sender<Option<Instant>>,
 }
 
@@ -141,7 +142,7 @@ impl Drain {
         }
     }
 
-    /// Starts the drain with the options of the query string, or joins the drain in progress, and waits for its end.
+    /// Starts the drain, or joins the drain in progress, and waits for the end. The query string contains the options.
     /// The drain continues if the caller disconnects.
     pub(super) async fn start(&self, query: &str) -> DrainOutcome {
         let options = match DrainOptions::parse(query) {
@@ -170,8 +171,8 @@ impl Drain {
         }
     }
 
-    /// Waits until the drain ends or its time limit expires. The limit leaves some time to a caller that stops the
-    /// backend afterwards. Returns early if no drain starts soon.
+    /// Waits until the drain ends, or until the time limits of all callers of [`start`](Self::start) have expired.
+    /// Returns earlier if no drain starts within [`START_TIMEOUT`].
     pub(super) async fn wait(&self) -> DrainOutcome {
         let started = self.reaches(DrainStage::Draining);
         if tokio::time::timeout(START_TIMEOUT, started).await.is_err() {
@@ -184,7 +185,7 @@ impl Drain {
         }
     }
 
-    /// Waits until the deadlines of all callers of [`start`](Self::start) have passed.
+    /// Waits until the time limits of all callers of [`start`](Self::start) have expired.
     async fn passes_deadline(&self) {
         let mut latest = self.deadline.subscribe();
         loop {
@@ -239,18 +240,18 @@ async fn run(target: DrainTarget, options: DrainOptions, stage: watch::Sender<Dr
     self_telemetry::drain_completed(start.elapsed());
 }
 
-/// Tracks how long no exchange has been in flight.
+/// Tracks how long no request has been in flight.
 #[derive(Default)]
 struct IdlePeriod {
     since: Option<Instant>,
-    /// Number of exchanges opened before `since`.
+    /// Number of requests that were opened before `since`.
     opened: u64,
 }
 
 impl IdlePeriod {
-    /// Returns whether no exchange has been in flight for `quiet`. `open` exchanges are in flight now, and `opened`
-    /// exchanges were opened so far. `opened` reveals an exchange that started and ended between two polls, which also
-    /// resets the period.
+    /// Returns whether no request has been in flight for the time `quiet`. `open` requests are in flight now. `opened`
+    /// requests have started so far. If `opened` changes between two polls, a short request was in flight, and the time
+    /// starts again.
     fn has_lasted(&mut self, open: u64, opened: u64, quiet: Duration, now: Instant) -> bool {
         if open > 0 {
             self.since = None;

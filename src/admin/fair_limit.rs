@@ -1,5 +1,5 @@
-//! A limit that clients share fairly by IP address. When the limit is reached, a new client takes a permit from the
-//! address that holds the most. So no single client can lock out the others.
+//! A limit that clients share fairly by IP address, so that a single client cannot lock out the others. When the limit
+//! is reached, a new client takes over a permit of the address with the most permits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -41,8 +41,8 @@ impl FairLimit {
         Self { max, holders: Arc::default() }
     }
 
-    /// Acquires a permit for a client at `address`. If all permits are taken, the address with the most permits,
-    /// possibly this one, loses its oldest. The `displaced` value of that holder is notified. So no address loses a
+    /// Acquires a permit for a client at `address`. If no permit is free, the address with the most permits loses its
+    /// oldest permit and is notified through `displaced`. That can be `address` itself. Therefore no address loses a
     /// permit to an address with more permits.
     pub(super) fn acquire(&self, address: IpAddr, displaced: &Arc<Notify>) -> Permit {
         let mut holders = lock(&self.holders);

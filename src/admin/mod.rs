@@ -1,8 +1,8 @@
 //! The admin port: health, metrics, configuration, live streams and draining.
 //!
-//! On loopback, every page is served. On other addresses, only `/livez`, `/readyz` and `/metrics` are served, unless
-//! the request carries the configured bearer token (the module `access` has the rules). Closures
-//! provide the content of the pages, so this module does not depend on the parts that the pages show.
+//! Health, metrics, runbooks and `/drained` are public. Other pages need the bearer token. If no token is configured,
+//! they are served only on a loopback address (the module `access` has the rules). Closures provide the content of the
+//! pages, so this module does not depend on the parts that the pages show.
 
 mod access;
 mod drain;
@@ -39,30 +39,30 @@ use self::runbooks::runbook;
 use tokengauge_telemetry::prometheus::Format;
 use tokengauge_types::sync::lock;
 
-/// Maximum number of connections to the admin port. Scrapers, probes and a few people need about ten. To lock out the
-/// kubelet, other clients would need as many addresses as this limit. Together with [`MAX_WAITING_CONNECTIONS`], it
-/// takes a quarter of the 1,024 file descriptors of a container.
+/// Maximum number of connections to the admin port. Scrapers, probes and a few people need about ten. Addresses share
+/// the limit fairly, so one client cannot lock out the kubelet. This limit and [`MAX_WAITING_CONNECTIONS`] together
+/// take a quarter of a container's 1,024 file descriptors.
 const MAX_CONNECTIONS: usize = 128;
 
-/// Maximum number of connections that wait for the end of a drain. The limit is separate, because hooks and probes come
-/// from the same address and must not compete.
+/// Maximum number of connections that wait for the end of a drain. They have a separate limit, because a pod's hooks
+/// and probes come from the same address and must not compete.
 const MAX_WAITING_CONNECTIONS: usize = 128;
 
-/// Maximum number of pages that are being rendered or have not been read completely. Limits the memory that slow
-/// readers hold.
+/// Maximum number of pages that the proxy renders or that clients have not read completely. Limits the memory for
+/// clients that read slowly.
 const MAX_PAGES: usize = 16;
 
-/// Maximum number of scrapes whose response the client has not read completely. Each response keeps a snapshot of up to
-/// 36 MB. Two Prometheus servers and a person with `curl` need three.
+/// Maximum number of `/metrics` responses that clients have not read completely. Each response keeps a snapshot of up
+/// to 36 MB. Two Prometheus servers and a person with `curl` need three.
 const MAX_SCRAPES: usize = 4;
 
-/// Maximum size of the request headers in bytes. The default of hyper is 400 KiB.
+/// Maximum size of the request headers in bytes. hyper's default is 400 KiB, which is too much here.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
-/// Maximum time to receive the request headers. A probe that is slower than this has failed.
+/// Maximum time to receive the request headers. A probe that takes longer has failed anyway.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The body of a response: a text, or a page that is rendered as it is read.
+/// The body of a response: a complete text, or a page that is rendered while the client reads.
 type PageBody = Either<Full<Bytes>, PiecesBody>;
 
 /// A page that needs authorization.
@@ -118,7 +118,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds the admin port. `ready` decides the status of `/readyz`.
+    /// Binds the admin port. `/readyz` succeeds while `ready` is true.
     ///
     /// # Errors
     /// Returns an error if the address cannot be bound.
@@ -148,8 +148,8 @@ impl Admin {
         self.address
     }
 
-    /// Serves requests until the future is dropped. Accepts every connection at once, so that probes succeed however
-    /// many connections are open.
+    /// Serves requests until the future is dropped. Accepts every connection at once, so that probes succeed even if
+    /// the limit of connections is reached.
     pub async fn serve(self) {
         let limit = FairLimit::new(MAX_CONNECTIONS);
         loop {
@@ -204,11 +204,12 @@ async fn serve_connection(
 #[derive(Debug)]
 struct AdminConnection {
     peer: IpAddr,
-    /// Notified when another client displaces this connection by taking one of its permits.
+    /// Notified when another client takes over a permit of this connection. The connection is then closed.
     displaced: Arc<Notify>,
-    /// The permit for an open connection, or for a connection that waits for a drain.
+    /// The permit of this connection: one of [`MAX_CONNECTIONS`], or of [`MAX_WAITING_CONNECTIONS`] during a wait for a
+    /// drain.
     permit: Mutex<Option<Permit>>,
-    /// The permit for the page in the response. Held until the next request, because only then has the client read the
+    /// The permit for the page in the response. Held until the next request, which shows that the client has read the
     /// page.
     page_permit: Mutex<Option<Permit>>,
 }
@@ -239,13 +240,13 @@ enum PageKind {
     Index,
 }
 
-/// The first result of rendering.
+/// A complete response, or a scrape to render.
 enum RenderedPage {
     Whole(Response<PageBody>),
     Scrape(Format, Scrape),
 }
 
-/// What a request asks for.
+/// The endpoint that a request asks for.
 enum Endpoint {
     Live,
     Ready,
@@ -313,7 +314,7 @@ struct AdminState {
     waiting_limit: FairLimit,
     page_limit: FairLimit,
     scrape_limit: FairLimit,
-    /// Permit to render a page. Pages are rendered one at a time, because each takes milliseconds of a core that
+    /// Permit to render a page. Pages are rendered one at a time, because each takes milliseconds of CPU time that
     /// streams need.
     rendering: Arc<Semaphore>,
 }
@@ -365,8 +366,8 @@ impl AdminState {
         }
     }
 
-    /// Renders a page on a blocking thread, after all pages that are queued before it. A client that disconnects leaves
-    /// the queue.
+    /// Renders a page on a blocking thread, after the pages that were requested earlier. A client that disconnects
+    /// leaves the queue.
     async fn render_in_turn(
         self: Arc<Self>,
         page: PageKind,
@@ -406,7 +407,7 @@ impl AdminState {
     }
 }
 
-/// Creates the response to a request that lacks the right to a page or a drain.
+/// Creates the response to a request that may not read a page or start a drain.
 fn denied(denial: Denial) -> Response<PageBody> {
     let (status, message) = denial.response();
     let mut response = text(status, message);
@@ -416,8 +417,8 @@ fn denied(denial: Denial) -> Response<PageBody> {
     response
 }
 
-/// Creates the response to a drain request. The response closes the connection, which no longer holds a permit for
-/// connections.
+/// Creates the response to a drain request, and closes the connection. While it waited, the connection gave up its
+/// permit of [`MAX_CONNECTIONS`].
 fn drain_response(outcome: DrainOutcome) -> Response<PageBody> {
     let mut response = match outcome {
         DrainOutcome::Drained => text(StatusCode::OK, "drained\n"),
@@ -518,7 +519,7 @@ mod tests {
         start([127, 0, 0, 1], token).await
     }
 
-    /// Requests a page with HTTP/1.0, so that its body is not chunked.
+    /// Requests a page with HTTP/1.0, so that the response body is not chunked.
     async fn get(address: SocketAddr, path: &str, extra: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request =

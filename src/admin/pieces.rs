@@ -1,4 +1,4 @@
-//! The body of a page that is rendered piece by piece, as the client reads it.
+//! The body of a page that is rendered in pieces while the client reads, to save memory.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc};
 /// The text of a page in pieces.
 pub type Pieces = Box<dyn Iterator<Item = String> + Send>;
 
-/// A body whose next piece is rendered when the client has read the one before it.
+/// A response body that is rendered in pieces. Rendering stays at most two pieces ahead of the client.
 #[derive(Debug)]
 pub(super) struct PiecesBody {
     pieces: mpsc::Receiver<Option<Bytes>>,
@@ -20,8 +20,8 @@ pub(super) struct PiecesBody {
 }
 
 impl PiecesBody {
-    /// Creates the body. Each piece is rendered on a blocking thread, in turn with those of other pages. `held` is
-    /// dropped with the pieces, when the body is complete or its client has disconnected.
+    /// Creates the body. A blocking thread renders each piece. `rendering` is the permit that all pages share. `held`
+    /// is dropped when the body is complete or the client has disconnected.
     pub(super) fn new(
         pieces: Pieces,
         rendering: Arc<Semaphore>,

@@ -1,4 +1,4 @@
-//! The runbooks of the alerts, embedded, so that the links of alerts work without another server.
+//! The runbooks of the alerts. They are embedded, so that links in alerts work without another server.
 
 macro_rules! runbooks {
     ($($name:literal,)*) => {
@@ -41,7 +41,8 @@ const RUNBOOKS: [(&str, &str); 31] = runbooks![
     "whose-fault",
 ];
 
-/// Returns the runbook at a path of the admin port: `/runbooks/NAME` or `/runbooks/NAME.md`. `/runbooks/` is the list.
+/// Returns the runbook at a path such as `/runbooks/NAME` or `/runbooks/NAME.md`. The path `/runbooks/` returns the
+/// list of runbooks.
 pub fn runbook(path: &str) -> Option<&'static str> {
     let name = path.strip_prefix("/runbooks/")?;
     let name = name.strip_suffix(".md").unwrap_or(name);

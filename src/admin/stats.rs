@@ -1,5 +1,5 @@
 //! The admin pages `/stats` and `/slo`. `/stats` shows current gauges and percentiles, for use without Prometheus.
-//! Their fields are documented in `docs/reference/admin-api.md`.
+//! `docs/reference/admin-api.md` documents the fields of both pages.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::Label;
 
-/// The page.
+/// The content of `/stats`.
 #[derive(Debug, Serialize)]
 pub struct Stats<'a> {
     process: Process,
@@ -29,7 +29,7 @@ pub struct Stats<'a> {
     backends: &'a [BackendReading],
 }
 
-/// The data behind the page.
+/// The measurements that `/stats` shows.
 #[derive(Debug)]
 pub struct StatsReading {
     pub at: MonotonicInstant,
@@ -49,7 +49,7 @@ struct Process {
 struct RouteView<'a> {
     route: &'a Label,
     position: ProxyPosition,
-    /// Exchanges in flight, by state.
+    /// Number of requests in flight, by state.
     in_flight: BTreeMap<&'static str, u64>,
     queue_depth: u64,
     stalled: u64,
@@ -72,14 +72,14 @@ struct ModelView<'a> {
     traffic: Traffic,
 }
 
-/// Traffic of one model on a route, or the total.
+/// Traffic of one model on one route, or of all models and routes.
 #[derive(Debug, Serialize)]
 struct Traffic {
     throughput_tokens_per_second: BTreeMap<&'static str, Windows>,
     last_five_minutes: Recent,
 }
 
-/// Tokens per second by time window. A value is `None` until the process has run for the length of its window.
+/// Tokens per second by time window. A window is `None` until the process has run for that long.
 type Windows = BTreeMap<&'static str, Option<f64>>;
 
 #[derive(Debug, Serialize)]
@@ -242,7 +242,7 @@ struct Threshold {
     value: f64,
     /// The OpenTelemetry unit.
     unit: &'static str,
-    /// Whether good values are at most ("up to") or at least ("from") the threshold.
+    /// "up to" if good values are at most `value`, "from" if they are at least `value`.
     good: &'static str,
 }
 

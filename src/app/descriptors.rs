@@ -1,24 +1,24 @@
-//! Fits the limits of listeners and connection pools to the number of file descriptors that the process may open.
+//! Limits listeners and connection pools so that they fit into the file descriptor limit of the process.
 //!
-//! Without this, clients could take every descriptor. The admin port could then not accept the kubelet's probes, and
+//! Otherwise, clients could use up all file descriptors. The admin port could then not accept the kubelet's probes, and
 //! Kubernetes would restart the container.
 
 use tokengauge_listen::Config;
 
-/// Descriptors for everything except clients and upstreams: 256 connections of the admin port, the listening sockets,
-/// the runtime, files, exporters and scrapes.
+/// File descriptors that are reserved: 256 connections of the admin port, listening sockets, the runtime, files,
+/// exporters and scrapes.
 const RESERVED: u64 = 320;
 
-/// Part of the remaining descriptors for connections of listeners and their requests. The rest is for idle connections
+/// Part of the remaining file descriptors for client connections and their requests. The rest is for idle connections
 /// to upstreams.
 const FOR_LISTENERS: (u64, u64) = (7, 8);
 
-/// Descriptors for the data path.
+/// File descriptors for clients and upstreams.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DescriptorBudget {
     /// `None` without a limit.
     available: Option<u64>,
-    /// Descriptors that the listeners can use: one per connection, and one per request for its upstream.
+    /// File descriptors for listeners: one per client connection, and one per request for its upstream.
     for_listeners: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Lowered {
 }
 
 impl DescriptorBudget {
-    /// Lowers the limits of all `listeners` by the same ratio, so that the sum fits into `open_files`, the file
+    /// Lowers the limits of all `listeners` by the same factor, so that they fit into `open_files`, the file
     /// descriptor limit of the process.
     pub(super) fn apply(
         listeners: &mut [Config],
@@ -59,7 +59,7 @@ impl DescriptorBudget {
         (Self { available, for_listeners: needed(listeners) }, Some(lowered))
     }
 
-    /// Returns the maximum number of idle connections to each of `upstreams` upstreams.
+    /// Returns the maximum number of idle connections per upstream. `upstreams` is the number of upstreams.
     pub(super) fn max_pool_size(&self, upstreams: usize) -> usize {
         let Some(available) = self.available else {
             return usize::MAX;

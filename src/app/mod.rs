@@ -1,4 +1,4 @@
-//! Builds all parts of the proxy in order, owns their tasks, and stops the parts in reverse order.
+//! Starts all parts of the proxy in order, owns their tasks, and stops the parts in reverse order.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,16 +40,16 @@ use self::descriptors::{DescriptorBudget, Lowered};
 use self::routing::{backends, lane, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
-/// Maximum time that a shutdown waits for the observer and the export of telemetry. If the grace period has expired,
-/// Kubernetes kills a sidecar 2 s after SIGTERM.
+/// Maximum time for the last work of observer and exporters at shutdown. Kubernetes may kill a sidecar 2 s after
+/// SIGTERM, if the grace period of the pod is over.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// The part of [`FLUSH_TIMEOUT`] in which the observer may catch up. An observer that is not overloaded needs some
+/// The part of [`FLUSH_TIMEOUT`] in which the observer may process its backlog. Without overload, this takes some
 /// milliseconds.
 const OBSERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Maximum time that a shutdown waits for aborted exchanges to end. Each needs one wake-up of a task, so this is enough
-/// even on a busy single core.
+/// Maximum time that a shutdown waits for the end of aborted requests. Each needs one wake-up of a task, so 1 s is
+/// enough even on a busy single core.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The running proxy.
@@ -71,8 +71,7 @@ pub struct App {
     core: Core,
 }
 
-/// The parts for observation and export. Separate from the servers, because these parts start before the servers and
-/// stop after them.
+/// The parts for observation and export. They are separate from the servers, because they start earlier and stop later.
 #[derive(Debug)]
 struct Core {
     channel: Arc<ObservationChannel>,
@@ -80,7 +79,7 @@ struct Core {
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
     scraper: Scraper,
-    /// Writes error budgets to a file, so that they survive a restart. `None` unless configured.
+    /// Writes error budgets to a file, so that they survive a restart. `None` if no file is configured.
     slo_state_writer: Option<SloStateWriter>,
     gate: Arc<CardinalityLimiter>,
 }
@@ -88,9 +87,9 @@ struct Core {
 /// The result of a shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ShutdownOutcome {
-    /// Number of exchanges that were aborted at the end of the grace period.
+    /// Number of requests that were aborted at the end of the grace period.
     pub aborted: u64,
-    /// Whether all telemetry was exported and the request log and the error budgets were written before the timeout.
+    /// Whether everything was saved in time: telemetry, request log and error budgets.
     pub flushed: bool,
 }
 
@@ -118,10 +117,10 @@ pub enum StartError {
 }
 
 impl App {
-    /// Starts the proxy. When this function returns, the proxy accepts requests.
+    /// Starts the proxy. The proxy accepts requests when this function returns.
     ///
     /// # Errors
-    /// Returns an error if a socket, a certificate or a thread is not available. After an error, no part keeps running.
+    /// Returns an error if a socket, a certificate or a thread is not available. No part is left running in this case.
     pub async fn start(
         config: Config,
         export: tokengauge_telemetry::Config,
@@ -202,7 +201,7 @@ impl App {
         self.admin
     }
 
-    /// Returns a reader of the console's view that owns its state, for the console task.
+    /// Returns a function that reads the console's view. The function owns its state, for use in a task.
     pub fn console(&self) -> impl Fn() -> View + Send + Sync + 'static {
         let observer = Arc::clone(&self.core.observer);
         move || {
@@ -222,8 +221,7 @@ impl App {
         self.config.load_full()
     }
 
-    /// Applies the routes, upstreams, objectives, tokenizers, baseline and request log of a new configuration. Connections
-    /// and exchanges continue.
+    /// Applies the reloadable settings of a new configuration. Connections stay open, and requests continue.
     ///
     /// # Errors
     /// If routes, upstreams or the request log cannot be set up, no setting changes. If the scrape thread cannot be
@@ -244,8 +242,8 @@ impl App {
         Ok(())
     }
 
-    /// Reads the certificates of the listeners again. New connections use the new certificates. An unusable certificate
-    /// is logged, and the previous one stays in use.
+    /// Reads the certificates of the listeners again, for new connections. If a certificate cannot be used, logs the
+    /// error and keeps the previous certificate.
     pub fn reload_certificates(&self) {
         for certificate in &self.certificates {
             if let Err(error) = certificate.reload() {
@@ -254,8 +252,8 @@ impl App {
         }
     }
 
-    /// Shuts the proxy down. `/readyz` fails and no new connections are accepted. Open streams may finish for up to
-    /// `grace_period`; the others are then aborted. Finally, all telemetry is exported.
+    /// Shuts the proxy down. `/readyz` fails, and no new connections are accepted. Open streams may continue for
+    /// `grace_period`, and are then aborted. At the end, all telemetry is exported.
     pub async fn shutdown(self, grace_period: Duration) -> ShutdownOutcome {
         let Self { ready, stop, listener_tasks, admin_task, heartbeat, forwarder, core, .. } = self;
         ready.store(false, Ordering::Release);
@@ -288,8 +286,8 @@ impl App {
 }
 
 impl Core {
-    /// Starts observation and export. `others` provides the gauge values that neither the observer nor the request log
-    /// has.
+    /// Starts observation and export. `others` returns the gauge values that come neither from the observer nor from
+    /// the request log.
     fn start(
         config: &Config,
         export: tokengauge_telemetry::Config,
@@ -347,9 +345,9 @@ impl Core {
         })
     }
 
-    /// Waits until every exchange has ended. HTTP/2 streams and upgrades end in their own tasks, shortly after their
-    /// connection was aborted. Without this wait, their last events would come after the last run of the observer and
-    /// would be lost.
+    /// Waits until every request has ended. HTTP/2 streams and upgraded connections end in separate tasks, shortly
+    /// after their connection was aborted. Without this wait, the observer would stop before it receives their last
+    /// events.
     async fn await_last_exchanges(&self) {
         let all_ended = async {
             while self.channel.open_exchanges() > 0 {
@@ -359,7 +357,7 @@ impl Core {
         drop(tokio::time::timeout(ABORT_TIMEOUT, all_ended).await);
     }
 
-    /// Stops all parts. Stopping runs on blocking threads, because it joins other threads.
+    /// Stops all parts. Runs on blocking threads, because stopping a part waits for its thread.
     async fn stop(self) -> bool {
         let Self { observer, telemetry, request_log, scraper, slo_state_writer, .. } = self;
         drop(scraper);
@@ -379,7 +377,7 @@ impl Core {
     }
 }
 
-/// Returns the initial state of the observer, before the first exchange.
+/// Returns the state of the observer before the first request.
 fn requests(
     config: &Config,
     gate: Arc<CardinalityLimiter>,
@@ -395,7 +393,7 @@ fn requests(
     Ok(requests)
 }
 
-/// Applies all settings that a reload may change, except the objectives.
+/// Applies the settings of the observer that a reload may change, except the objectives.
 fn apply(requests: &mut InFlightRequests, config: &Config) {
     for route in &config.routes {
         requests.track_route(&lane(&route.facts));
@@ -407,7 +405,7 @@ fn apply(requests: &mut InFlightRequests, config: &Config) {
     requests.drift.replace(config.drift.clone());
 }
 
-/// Enables TCP statistics from the kernel. If they are not available, logs that once.
+/// Enables TCP statistics from the kernel. If the kernel does not provide them, logs this once.
 fn enable_tcp_info(requests: &mut InFlightRequests) {
     match Kernel::open() {
         Ok(mut kernel) => {
@@ -418,7 +416,7 @@ fn enable_tcp_info(requests: &mut InFlightRequests) {
 }
 
 /// Returns a callback that passes scraped engine metrics to the observer. Its reference is weak, because the scraper
-/// may briefly outlive the observer.
+/// may run slightly longer.
 fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
     let observer = Arc::downgrade(observer);
     Box::new(move |upstream, reading| {
@@ -431,7 +429,7 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
     })
 }
 
-/// Opens the listening sockets. Lowers their connection limits so that they fit into the file descriptor limit of the
+/// Opens the listening sockets. First lowers their connection limits to fit into the file descriptor limit of the
 /// process.
 fn bind_listeners(config: &Config) -> Result<(Vec<Listener>, DescriptorBudget), StartError> {
     let mut listeners = config.listeners.clone();

@@ -10,11 +10,11 @@ use tokengauge_measure::engine::Backend;
 use tokengauge_measure::load::RouteKey;
 use tokengauge_types::event::RouteFacts;
 
-/// Route name for requests that match no route. Their exchanges are also counted.
+/// Route name in telemetry for requests that match no route.
 const UNROUTED: &str = "none";
 
-/// Builds the table of routes and upstreams. `descriptors` limits the connection pools. An upstream of `previous` with
-/// the same settings keeps its connections.
+/// Builds the table of routes and upstreams. An upstream with unchanged settings keeps the connections that it has in
+/// `previous`. `descriptors` limits connection pools.
 pub(super) fn route_table(
     config: &Config,
     descriptors: DescriptorBudget,
@@ -45,7 +45,7 @@ pub(super) fn lane(facts: &RouteFacts) -> RouteKey {
     RouteKey { route: facts.name.clone(), position: facts.position }
 }
 
-/// Returns the upstreams that are scraped or whose warm-up is tracked, each with its routes.
+/// Returns the upstreams whose engine is scraped or whose warm-up is tracked, with their routes.
 pub(super) fn backends(config: &Config) -> Vec<Backend> {
     let backend = |upstream: &forward::Config| {
         let name = &upstream.name;

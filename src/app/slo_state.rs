@@ -1,7 +1,7 @@
-//! Stores error budgets across restarts. A file is read at the start, and a thread writes it periodically.
+//! Keeps error budgets across restarts in a file. A thread writes the file periodically.
 //!
-//! The first line has a magic word, the version and the CRC-32 of the rest. The rest is the state as JSON. The file is
-//! written under a temporary name and renamed, so that it is complete at any time.
+//! The first line has a magic word, the version and the CRC-32 of the rest, which is the state as JSON. A new file gets
+//! a temporary name and is then renamed, so that the file is always complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -19,8 +19,8 @@ use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
 use tokengauge_types::label::{Dimension, Label};
 
-/// Interval between two writes. A crash loses the data of one interval; a clean shutdown loses nothing. Each write
-/// locks the observer's state while its counters are copied (16 KiB per objective), and costs one `fsync`.
+/// Interval between two writes. A crash loses the data of at most one interval, and a clean shutdown loses nothing.
+/// Each write costs one `fsync`. It also blocks the observer while the counters are copied (16 KiB per objective).
 const WRITE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The start of the first line.
@@ -29,19 +29,18 @@ const MAGIC: &str = "tokengauge-slo-state";
 /// Longer than any valid first line.
 const MAX_FIRST_LINE: usize = 64;
 
-/// Maximum size of the state file. This is enough for 2,000 objectives with events in every slot, 30 KB each. A larger
-/// file is the wrong file.
+/// Maximum size of the state file in bytes: 2,000 objectives of up to 30 KB. A larger file is not a state file.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Maximum number of rejected files to keep. Each rejected file is the result of a disk error or a user error, so a
-/// larger number needs attention.
+/// Maximum number of rejected files that are kept. Each one is the result of a disk error or a user error, so more of
+/// them need attention.
 const MAX_REJECTED_FILES: usize = 100;
 
-/// Permissions of the state file. Only owner and group can read it, because it contains names of models, routes and
+/// Permissions of the state file. Other users cannot read the file, because it contains names of models, routes and
 /// tenants.
 const MODE: u32 = 0o640;
 
-/// The reason why the proxy cannot start with this state file.
+/// The reason why the state file prevents the start of the proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("slo_state: {0} is not a regular file; write the path of one")]
@@ -73,8 +72,8 @@ pub enum Rejection {
     Malformed(#[from] CorruptState),
 }
 
-/// Reads the file at `path`, if it exists, into `requests`. Then writes the file again, so that a file that is not
-/// writable is reported before there is data to lose.
+/// Reads the file at `path` into `requests`, if the file exists. Then writes the file, so that a missing permission is
+/// found before there is data to lose.
 pub(super) fn restore(path: &Path, requests: &mut InFlightRequests) -> Result<(), Error> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err(Error::NotAFile(path.to_owned()));
@@ -110,7 +109,7 @@ fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Rest
     Ok(Some(restored))
 }
 
-/// Decodes the state. Checks the version and the checksum before the content is parsed.
+/// Decodes the state. Checks version and checksum first.
 fn decode(bytes: &[u8]) -> Result<SloState, Rejection> {
     let end = memchr::memchr(b'\n', bytes.get(..MAX_FIRST_LINE).unwrap_or(bytes));
     let (line, rest) = end.and_then(|end| bytes.split_at_checked(end)).ok_or(Rejection::Foreign)?;
@@ -181,7 +180,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Returns the labels reserved for models and tenants that objectives name without a wildcard.
+/// Returns the models and tenants that objectives name without a wildcard. Their labels are reserved.
 pub(super) fn reserved_labels(config: &Config) -> Vec<(Dimension, Label)> {
     let named = |objective: &Objective| {
         let Scope { model, tenant, .. } = objective.scope.clone();
@@ -199,7 +198,7 @@ pub(super) fn reserved_labels(config: &Config) -> Vec<(Dimension, Label)> {
 /// The thread that writes the file.
 #[derive(Debug)]
 pub(super) struct SloStateWriter {
-    /// Stop signal. Dropping the sender makes the thread write once more and exit.
+    /// Stop signal. Dropping the sender ends the thread after a last write.
     stop: SyncSender<()>,
     last_result: Receiver<io::Result<()>>,
 }
@@ -231,14 +230,15 @@ impl SloStateWriter {
         Ok(Self { stop, last_result })
     }
 
-    /// Writes the state a last time and ends the thread. Returns whether both steps succeeded within `timeout`.
+    /// Writes the state a last time and ends the thread. Returns whether the write succeeded within `timeout`.
     pub(super) fn stop(self, timeout: Duration) -> bool {
         drop(self.stop);
         matches!(self.last_result.recv_timeout(timeout), Ok(Ok(())))
     }
 }
 
-/// Logs when writes of the state file start to fail and when they succeed again, but not each failure.
+/// Logs the first failed write of the state file and the first successful write afterwards. Repeated failures are not
+/// logged.
 fn log_transition(written: &io::Result<()>, is_failing: &mut bool) {
     match (written, *is_failing) {
         (Err(error), false) => self_telemetry::slo_state_write_failed(error),

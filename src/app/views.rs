@@ -1,4 +1,4 @@
-//! Snapshots of the running parts, for gauges and for the pages of the admin port.
+//! Snapshots of the running parts. Gauges and the pages of the admin port show these snapshots.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -18,10 +18,10 @@ use tokengauge_types::sync::lock;
 
 const JSON: &str = "application/json";
 
-/// Returns the source of gauge values. `others` provides the values that the observer does not have.
+/// Returns a function that provides all gauge values. `others` returns those that do not come from the observer.
 ///
-/// The observer holds the instruments, and the instruments read this source. So the source has only a weak reference to
-/// the observer, which is set after the observer has started.
+/// The observer owns the instruments, which call this function. To avoid a reference cycle, the function has a weak
+/// reference to the observer, which is set after the observer has started.
 pub(super) fn snapshot_source(
     observer: &Arc<OnceLock<Weak<Observer>>>,
     gate: &Arc<CardinalityLimiter>,
@@ -48,7 +48,7 @@ pub(super) fn snapshot_source(
     })
 }
 
-/// Returns a snapshot that holds only the load of the listeners.
+/// Returns a snapshot with the connections and rejected requests of all listeners.
 pub(super) fn client_load(listeners: impl Iterator<Item = Load>) -> StateSnapshot {
     let mut snapshot = StateSnapshot::default();
     let StateSnapshot { refused_requests, clients, .. } = &mut snapshot;
@@ -105,8 +105,9 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
     }
 }
 
-/// Returns a page with a value that `read` takes from the in-flight requests. If the observer is busy for too long, the
-/// page is the last one that was rendered. The first one is rendered at the start, when the observer has nothing to do.
+/// Returns a page that shows a value of the requests in flight. `read` returns this value. If the observer is too busy
+/// to answer in time, the page shows the previous text. The first text is rendered at the start, when the observer is
+/// idle.
 fn observed_page<T: 'static>(
     path: &'static str,
     observer: &Arc<Observer>,
@@ -129,7 +130,7 @@ fn observed_page<T: 'static>(
     Page { path, content_type: JSON, render: Box::new(render) }
 }
 
-/// Returns the wall-clock time of the process start. Monotonic times count from this moment.
+/// Returns the wall-clock time of the process start. Monotonic times count from the process start.
 fn process_start() -> WallTime {
     let uptime = clock::now().nanos();
     WallTime::from_unix_nanos(clock::wall_now().unix_nanos().saturating_sub(uptime))

@@ -1,5 +1,5 @@
-//! `tokengauge drain` and `tokengauge probe`: clients of a running proxy's admin port. They are for container hooks and
-//! for images without a shell or an HTTP client.
+//! `tokengauge drain` and `tokengauge probe`: commands that call the admin port of a running proxy. Container hooks and
+//! images without a shell need them instead of an HTTP client.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
@@ -16,15 +16,15 @@ use tokio::net::TcpStream;
 
 use crate::config::value::DurationValue;
 
-/// Maximum length of a response in bytes. These pages normally respond with one line.
+/// Maximum length of a response in bytes. The pages that these commands request have one line.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time that the response to a drain request may take in addition to the drain itself.
+/// Maximum time of the response to a drain request, in addition to the drain itself.
 const DRAIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Variable with the bearer token of the admin port. The proxy reads the same variable.
+/// Environment variable with the bearer token of the admin port, for this client and the proxy.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -41,20 +41,20 @@ pub struct DrainArgs {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     quiet: DurationValue,
 
-    /// Wait at most this long for the end of the drain; requests for /drained wait no longer either. The drain itself
-    /// continues afterwards
+    /// Wait at most this long for the end of the drain. The same limit applies to requests for /drained. The drain
+    /// itself continues afterwards
     #[arg(long, value_name = "TIME", default_value = "1h")]
     timeout: DurationValue,
 
-    /// After the timeout, wait this much longer in this command for requests that end when the backend stops. Use this
-    /// option if nothing else keeps the proxy running until then
+    /// After the timeout, wait this much longer for requests that end when the backend stops. Use this option if
+    /// nothing else keeps the proxy running until then
     #[arg(long, value_name = "TIME", default_value = "0s")]
     linger: DurationValue,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProbeArgs {
-    /// Check that the proxy runs (livez), or that it accepts requests and does not drain (readyz)
+    /// Check that the proxy runs (livez), or that it accepts requests and is not draining (readyz)
     #[arg(value_enum, default_value_t = Page::Livez)]
     page: Page,
 
@@ -89,7 +89,8 @@ struct AdminServer {
     admin: AdminAddress,
 }
 
-/// An address of the form HOST:PORT. The host is an IP address or a DNS name, such as the name of a Service.
+/// An address such as `127.0.0.1:4001` or `NAME:PORT`. The name is a DNS name, such as the name of a Kubernetes
+/// Service.
 #[derive(Clone, Debug)]
 struct AdminAddress(String);
 
@@ -113,7 +114,7 @@ impl FromStr for AdminAddress {
     }
 }
 
-/// Returns the address to connect to if the server listens on `address`.
+/// Returns the address to connect to if the server listens on `address`, which may be `0.0.0.0` or `[::]`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -171,8 +172,8 @@ struct AdminRequest {
 }
 
 impl AdminServer {
-    /// Sends the request and returns the body of a response with status 200. If all attempts fail, returns the error of
-    /// the last one.
+    /// Sends the request and returns the body of a response with status 200. If all attempts fail, returns the last
+    /// error.
     fn send(&self, request: &AdminRequest) -> anyhow::Result<String> {
         let AdminAddress(address) = &self.admin;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

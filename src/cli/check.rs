@@ -1,4 +1,4 @@
-//! `tokengauge check` validates a configuration file, and `tokengauge schema` prints JSON Schemas.
+//! `tokengauge check` validates a configuration file. `tokengauge schema` prints JSON Schemas.
 
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
     Ok(format!("{warnings}{}: valid\n{}", args.file.display(), summary(&config)))
 }
 
-/// Returns a summary of the configuration in words, for the output of `check`.
+/// Returns a summary of the configuration for the output of `check`.
 fn summary(config: &Config) -> String {
     let mut lines = Vec::new();
     for listener in &config.listeners {

@@ -1,8 +1,8 @@
 //! `tokengauge inject` and `tokengauge uninject`: add the sidecar to manifests, and remove it.
 //!
 //! Standard output contains only manifests, so that it can be piped into kubectl. Standard error has one line for each
-//! change, skipped object and loss. If one object is refused, no manifest is written, because applying half of the
-//! changes would leave the cluster in an unplanned state.
+//! change, skipped object and lost part of the text. If one object is refused, no manifest is written. Otherwise,
+//! kubectl would apply only a part of the changes.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read};

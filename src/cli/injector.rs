@@ -80,7 +80,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "api_server")]
     pub ca_file: Option<PathBuf>,
 
-    /// Time for which to accept reviews after SIGTERM, until all API servers use other replicas
+    /// Continue to accept reviews for this long after SIGTERM, until all API servers use other replicas
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub shutdown_delay: DurationValue,
 
@@ -96,7 +96,8 @@ pub struct Args {
     pub settings: Settings,
 }
 
-/// Runs the webhook. `environment` returns environment variables, which name the API server of the pod's cluster.
+/// Runs the webhook. `environment` looks up environment variables, some of which name the API server of the pod's
+/// cluster.
 pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     super::log::start(Log { level: args.log_level, format: args.log_format }, environment);
     let config = config(args, environment)?;

@@ -25,7 +25,7 @@ impl LogExport {
     }
 }
 
-/// Installs the log for the life of the process. If a log is already installed, it stays. `environment` returns
+/// Installs the log until the process ends. An installed log is not replaced. `environment` looks up the variable
 /// `NO_COLOR`.
 pub fn start(log: Log, environment: fn(&str) -> Option<String>) -> LogExport {
     let has_colours = io::IsTerminal::is_terminal(&io::stderr()) && !no_color(environment);
@@ -35,8 +35,8 @@ pub fn start(log: Log, environment: fn(&str) -> Option<String>) -> LogExport {
     export
 }
 
-/// Returns whether the user disabled colours. By the convention of no-color.org, every value except the empty string
-/// disables them.
+/// Returns whether the user disabled colours with `NO_COLOR`. Every value except the empty string disables them
+/// (no-color.org).
 pub fn no_color(environment: fn(&str) -> Option<String>) -> bool {
     environment("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
@@ -48,8 +48,8 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     self_telemetry::panicked(thread.name().unwrap_or_default(), &location, message);
 }
 
-/// Returns the message of a panic if it is part of the program. A formatted message may contain text of a prompt, such
-/// as that of an index into a string.
+/// Returns the panic message if it is a constant of the program, and otherwise an empty string. Other messages can
+/// contain prompt text, for example the message of an invalid string index.
 fn fixed_message(payload: &dyn Any) -> &'static str {
     payload.downcast_ref().copied().unwrap_or_default()
 }

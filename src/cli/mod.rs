@@ -36,15 +36,15 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
-/// Parses the command line and the environment. If the user asks for help or an argument is wrong, prints a text and
-/// exits the process.
+/// Parses the command line and the environment. If the user asks for help or an argument is invalid, prints a text and
+/// ends the process.
 pub fn parse() -> Cli {
     let matches = without_empty_variables(Cli::command(), config::environment).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// Removes the variables from all flags whose variable is set but empty. Manifests and shells write an empty value for
-/// a setting that is not set.
+/// Makes clap ignore variables that are set but empty. Manifests and shells write an empty value for a setting that is
+/// not set.
 fn without_empty_variables(
     command: clap::Command,
     environment: fn(&str) -> Option<String>,
@@ -127,21 +127,22 @@ Examples:
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the proxy: forward to an upstream, observe on the side, export over OTLP and /metrics
+    /// Run the proxy: forward requests to an upstream, measure a copy of the traffic, and export over OTLP and /metrics
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Drain a running proxy and wait until it is idle: it reports not ready, closes connections after their current
-    /// request, and still serves every request
+    /// Drain a running proxy and wait until it is idle. It reports not ready and closes each connection after its
+    /// current request, but still serves every request
     Drain(admin_client::DrainArgs),
     /// Check the health of a running proxy; exits with 0 or 1
     Probe(admin_client::ProbeArgs),
     /// Run a demo: a simulated backend, a mixed load, the proxy and an OTLP receiver in one process
     #[cfg(feature = "demo")]
     Demo(demo::Args),
-    /// Run a simulated LLM backend: OpenAI-compatible, paced like a real engine, with stalls and failures on request
+    /// Run a simulated LLM backend with OpenAI's API, the speed of a real engine, and stalls and failures on request
     #[cfg(feature = "demo")]
     Simulate(simulate::Args),
-    /// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
+    /// Evaluate request logs: throughput, latency, errors and cost. Also compares two sets of requests and checks
+    /// limits
     #[cfg(feature = "desk")]
     Report(report::Args),
     /// Validate a configuration file and print every error with line, key and hint
@@ -227,7 +228,7 @@ fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| fail(format!("tokengauge: {error:#}")))
 }
 
-/// Prints a result to standard output, with one line break at its end.
+/// Prints a result to standard output. The output ends in exactly one line break.
 fn print(result: impl Display) -> ExitCode {
     match write_stdout(&format!("{}\n", result.to_string().trim_end())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -240,7 +241,7 @@ fn fail(error: impl Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes to standard output. It is not an error if the reader has closed the pipe, as `| head` does.
+/// Writes to standard output. A closed pipe is not an error, because readers such as `head` close it early.
 fn write_stdout(text: &str) -> io::Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -248,7 +249,7 @@ fn write_stdout(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a line to standard error. If that fails, only the exit code reports the problem.
+/// Writes a line to standard error. A failure is ignored, because the exit code still reports the problem.
 fn write_stderr(line: impl Display) {
     drop(writeln!(io::stderr().lock(), "{line}"));
 }

@@ -23,8 +23,8 @@ use tokengauge_report::{Compare, Request, Side};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
-    /// Read these request logs, in any order, including rotated ones; .gz files are decompressed, and - is standard
-    /// input; of several files with the same content, only the first is used
+    /// Read these request logs, in any order, including rotated ones. Files that end in .gz are decompressed, and - is
+    /// standard input. Of several files with the same content, only the first is used
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
     pub ramp_down: Trim,
 
-    /// Check these limits (YAML); the exit status is 1 if a limit is broken
+    /// Check these limits (YAML). The exit status is 1 if a limit is not met
     #[arg(long, value_name = "FILE")]
     pub accept: Option<PathBuf>,
 
@@ -111,7 +111,7 @@ Examples:
 Exit status: 0 if all limits hold, 1 if one is broken or a file could not be read to its end,
 2 if there is no report.";
 
-/// Exit status if there is no report. clap uses the same status for an invalid command line.
+/// Exit status if the report cannot be created. clap uses the same status for an invalid command line.
 const NO_REPORT: u8 = 2;
 
 fn cut(text: &str) -> Result<Trim, String> {
@@ -145,7 +145,8 @@ fn confidence(text: &str) -> Result<f64, String> {
     Ok(ratio.0)
 }
 
-/// Evaluates the logs and prints the report. The exit code shows whether all limits hold and the logs are complete.
+/// Evaluates the logs and prints the report. The exit code is 0 only if all limits hold and the logs were read
+/// completely.
 pub(super) fn run(args: Args) -> ExitCode {
     evaluate(args).unwrap_or_else(|error| {
         write_stderr(error);

@@ -12,14 +12,14 @@ use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 
-/// Maximum number of worker threads. More threads would mostly spend time on stealing work from each other.
+/// Maximum number of worker threads. More threads would mostly take work from each other, which costs CPU time.
 const MAX_WORKERS: usize = 16;
 
-/// Variable that enables content capture in applications. The proxy ignores it, because a proxy also serves other
-/// applications.
+/// Environment variable that enables content capture in instrumented applications. The proxy ignores it, because a
+/// proxy serves several applications.
 const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
 
-/// Runs the proxy. `environment` returns environment variables, such as `OTEL_*` and `HTTPS_PROXY`.
+/// Runs the proxy. `environment` looks up environment variables, such as `OTEL_*` and `HTTPS_PROXY`.
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     process::raise_open_file_limit();
     let mut watcher = ConfigWatcher::new(args, environment);
@@ -42,15 +42,15 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     result
 }
 
-/// Creates the runtime of the data path. Telemetry and the observer run on separate threads.
+/// Creates the runtime that forwards requests. Telemetry and the observer run on separate threads.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(cores.min(MAX_WORKERS)).thread_name("relay").enable_all().build()
 }
 
-/// Combines the export settings of the environment and the configuration file. Logs each invalid or ambiguous
-/// setting.
+/// Merges the export settings of the environment and the configuration file. Logs each setting that is invalid or
+/// ambiguous.
 pub fn export(
     config: &Config,
     environment: fn(&str) -> Option<String>,
@@ -84,8 +84,8 @@ pub fn export(
     export
 }
 
-/// Returns the file's value for a variable. A variable for a single signal gets an empty value, because it would take
-/// precedence over the file.
+/// Returns the value of the configuration file for the variable `name`. A variable of a single signal becomes empty,
+/// because it would take precedence over the file.
 fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
     let setting = name.strip_prefix("OTEL_").unwrap_or(name);
     match setting.strip_prefix("EXPORTER_OTLP_").unwrap_or(setting) {
@@ -131,7 +131,7 @@ async fn serve(
     }
 }
 
-/// Exit status after a second signal: 128 + SIGTERM, as shells report a process that a signal has terminated.
+/// Exit status after a second signal: 128 + 15 (SIGTERM), as shells report a process that SIGTERM ended.
 pub(super) const SECOND_SIGNAL: u8 = 143;
 
 fn log_warnings(config: &Config) {

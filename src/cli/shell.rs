@@ -1,4 +1,5 @@
-//! `tokengauge completions` and `tokengauge man`: files for the shell and for `man`, generated from the command line.
+//! `tokengauge completions` and `tokengauge man`: generate shell completions and manual pages from the command line's
+//! definition.
 
 use std::path::PathBuf;
 
@@ -38,7 +39,7 @@ pub(super) fn completions(args: &CompletionsArgs, mut command: clap::Command) ->
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Writes a page for the program, and one for each command.
+/// Writes one manual page for the program and one for each command.
 pub(super) fn man(args: &ManArgs, command: clap::Command) -> anyhow::Result<String> {
     let folder = &args.folder;
     std::fs::create_dir_all(folder)

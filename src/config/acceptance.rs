@@ -1,4 +1,4 @@
-//! Reads the limits of `tokengauge report --accept`, with the same error reporting as the configuration.
+//! Reads the limits file of `tokengauge report --accept`. Errors are reported as for the configuration file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokengauge_report::Quality;
 use tokengauge_report::acceptance::{Acceptance, Bound, Limit, LimitBasis, Undecided};
 use tokengauge_report::compare::{Measure, Statistic};
 
-/// Default minimum number of requests for a statistic. Of 100 requests, five lie above the 95th percentile.
+/// Default minimum number of requests for a statistic. With 100 requests, five lie above the 95th percentile.
 const MIN_REQUESTS: u64 = 100;
 
 /// Limits of a run.
@@ -25,7 +25,8 @@ struct File {
     /// The version of this format: 1, which is also the default.
     #[schemars(range(min = 1, max = 1))]
     version: Field<u64>,
-    /// Minimum number of requests, on each side, behind a figure. With fewer, its limits are undecided.
+    /// Minimum number of requests for a figure, in a comparison for both A and B. With fewer, limits of the figure are
+    /// undecided.
     min_requests: Field<u64>,
     /// Whether an undecided limit counts as broken or held.
     undecided: Field<UndecidedAs>,
@@ -35,9 +36,9 @@ struct File {
     ttft: Field<Statistics>,
     /// Time per output token, such as 40ms.
     itl: Field<Statistics>,
-    /// Such as 10s.
+    /// Duration of a request, such as 10s.
     duration: Field<Statistics>,
-    /// Ratio, such as 1%.
+    /// Ratio of failed requests, such as 1%.
     error_rate: Field<Figure>,
     /// Mean cost of a request, by currency.
     cost: Field<BTreeMap<String, Field<Figure>>>,
@@ -83,9 +84,9 @@ struct Figure {
     min: Field<String>,
     /// Maximum.
     max: Field<String>,
-    /// Relative change B ÷ A − 1, such as -5%.
+    /// Relative change from A to B, such as -5%: B ÷ A − 1.
     change: Field<Range>,
-    /// Difference B − A, in the unit of the figure.
+    /// Difference between B and A in the unit of the figure: B − A.
     difference: Field<Range>,
 }
 
@@ -96,10 +97,10 @@ struct Range {
     max: Field<String>,
 }
 
-/// Reads the limits in `path`. Also returns the text of the file.
+/// Reads the limits in `path`. Returns the limits and the text of the file.
 ///
 /// # Errors
-/// Returns every error of the file.
+/// Returns all errors of the file.
 pub fn acceptance(path: &Path) -> Result<(Acceptance, String), ConfigErrors> {
     let text = file::read(path)?;
     let acceptance = parse_acceptance(&text, path)?;
@@ -226,8 +227,8 @@ impl LimitResolver<'_> {
     }
 }
 
-/// Parses a limit in the unit of its figure. Only relative limits may be negative. The returned error is a hint for the
-/// user.
+/// Parses a limit in the unit of its figure. Only changes and differences may be negative. The returned error is a hint
+/// for the user.
 fn parse_number(text: &str, on: LimitBasis, measure: &Measure) -> Result<f64, &'static str> {
     let (digits, sign) = match text.strip_prefix('-') {
         Some(digits) if on != LimitBasis::Value => (digits, -1.0),
@@ -261,8 +262,8 @@ fn parse_digits(text: &str) -> Option<f64> {
     number.filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Parses a time and returns seconds. A [`DurationValue`] is too coarse, because two tokens may be less than 1 ms
-/// apart.
+/// Parses a time, and returns seconds. [`DurationValue`] has a resolution of 1 ms, which is too coarse for the time
+/// between two tokens.
 fn parse_seconds(text: &str) -> Option<f64> {
     if let Ok(DurationValue(length)) = text.parse() {
         return Some(length.as_secs_f64());

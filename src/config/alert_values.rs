@@ -1,4 +1,4 @@
-//! Reads the values of `tokengauge alerts --values`, with the same error reporting as the configuration.
+//! Reads the values file of `tokengauge alerts --values`. Errors are reported as for the configuration file.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::yaml::{Kind, Node};
 use super::{file, yaml};
 use tokengauge_monitoring::alerts::values::{DEFAULTS, Values};
 
-/// Reads alert values from a file, with defaults for missing keys.
+/// Reads the values of alerts from a file. Missing keys have their default.
 ///
 /// # Errors
 /// Returns all YAML errors and unknown keys, but only the first invalid value.
@@ -36,8 +36,8 @@ fn parse_values(text: &str, path: &Path) -> Result<Values, ConfigErrors> {
     }
 }
 
-/// Merges `written` into `default`. Sections are merged key by key; other values are replaced as a whole. A key without
-/// a value keeps the default.
+/// Merges `written` into `default`. Sections are merged key by key, and other values are replaced. A key without a
+/// value keeps its default.
 fn merge(default: Node, written: Node) -> Node {
     match (default.kind, written.kind) {
         (kind, Kind::Null) => Node { id: default.id, kind },

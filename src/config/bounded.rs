@@ -1,4 +1,5 @@
-//! Values with an allowed range. The range is checked while the file is read and appears in the JSON Schema.
+//! Values with an allowed range. Each range is checked while a file is read. The JSON Schema contains the ranges of
+//! integers.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,17 +10,17 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use super::deserialize::Field;
 use super::value::{ByteSize, DurationValue};
 
-/// A value from `MIN` to `MAX`, in the unit of its type: milliseconds, bytes, or 1.
+/// A value from `MIN` to `MAX`. The bounds are in milliseconds for times and in bytes for sizes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Bounded<T, const MIN: u64, const MAX: u64>(T);
 
 pub(super) type BoundedInt<const MIN: u64, const MAX: u64> = Bounded<usize, MIN, MAX>;
 
-/// Bounds in milliseconds.
+/// A time. The bounds are in milliseconds.
 pub(super) type BoundedTime<const MIN: u64, const MAX: u64> = Bounded<DurationValue, MIN, MAX>;
 
-/// Bounds in bytes.
+/// A size. The bounds are in bytes.
 pub(super) type BoundedSize<const MIN: u64, const MAX: u64> = Bounded<ByteSize, MIN, MAX>;
 
 pub(super) const SECOND: u64 = 1_000;
@@ -27,7 +28,7 @@ pub(super) const MINUTE: u64 = 60 * SECOND;
 pub(super) const HOUR: u64 = 60 * MINUTE;
 pub(super) const DAY: u64 = 24 * HOUR;
 
-/// A type whose values can be compared with a bound.
+/// A type whose values can be compared with the bounds of [`Bounded`].
 pub(super) trait Quantity: Copy + fmt::Display {
     fn from_units(units: u64) -> Self;
     fn units(self) -> u64;
@@ -84,7 +85,7 @@ impl<T: Quantity, const MIN: u64, const MAX: u64> Bounded<T, MIN, MAX> {
         Err(format!("{value} is out of range; write a value from {min} to {max}"))
     }
 
-    /// Wraps a value that is known to be in range, without a check.
+    /// Wraps a value without a check. The caller must know that the value is in range.
     pub(super) const fn within(value: T) -> Self {
         Self(value)
     }
@@ -95,7 +96,7 @@ impl<T: Quantity, const MIN: u64, const MAX: u64> Bounded<T, MIN, MAX> {
 }
 
 impl<T: Quantity, const MIN: u64, const MAX: u64> Field<Bounded<T, MIN, MAX>> {
-    /// Returns the value. If it is absent or invalid, sets it to `default` first.
+    /// Returns the value. An absent or invalid value is first replaced by `default`.
     pub(super) fn or(&mut self, default: T) -> T {
         self.or_insert(Bounded(default)).0
     }

@@ -1,8 +1,8 @@
-//! Deserializes a tree of nodes into any serde type, and reports *all* errors instead of only the first.
+//! Deserializes a parsed YAML file into any serde type, and reports *all* errors.
 //!
-//! serde stops at the first error. Here, each error is reported at its position. The [`Field`] with the error becomes
-//! [`Field::Invalid`], and reading its section continues. So plain derived structs define both what is read and the
-//! JSON Schema.
+//! serde stops at the first error. This deserializer records an error at its position, sets the [`Field`] to
+//! [`Field::Invalid`] and continues. The same derived structs therefore define both the accepted keys and the JSON
+//! Schema.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum Field<T> {
     /// No value, or `null`.
     #[default]
     Absent,
-    /// The value is not a valid `T`. The error has already been reported.
+    /// The value is not a valid `T`. The error is already reported.
     Invalid,
     Present(Spanned<T>),
 }
@@ -37,7 +37,7 @@ pub struct Spanned<T> {
 }
 
 impl<T> Field<T> {
-    /// Wraps a value without a position: a default, or a value from outside the file.
+    /// Wraps a default or another value that is not from the file. The value has no position.
     pub(super) fn of(value: T) -> Self {
         let node = NodeId::default();
         Self::Present(Spanned { value, node })
@@ -66,7 +66,7 @@ impl<T> Field<T> {
         self.as_ref().map(|spanned| &spanned.value)
     }
 
-    /// Returns the value. If it is absent or invalid, sets it to `default` first.
+    /// Returns the value. An absent or invalid value is first replaced by `default`.
     pub(super) fn or_insert(&mut self, default: T) -> &mut T {
         if !matches!(self, Self::Present(_)) {
             *self = Self::of(default);
@@ -82,7 +82,7 @@ impl<T> Field<T> {
         self.or_insert(T::default())
     }
 
-    /// Replaces the value with that of a flag, if the flag is given. Returns the value, or the default if it is absent.
+    /// Replaces the value with that of a flag, if given. Then returns the value, or else the default of `T`.
     pub(super) fn merge(&mut self, flag: Option<T>) -> T
     where
         T: Copy + Default,
@@ -93,7 +93,7 @@ impl<T> Field<T> {
         *self.or_insert_default()
     }
 
-    /// Returns the value. Reports an error if it is absent.
+    /// Returns the value, or `None` if it is absent or invalid. Reports an absent value.
     pub(super) fn required(
         &self,
         errors: &mut ErrorCollector,
@@ -154,7 +154,7 @@ pub(super) fn from_node<'t, T: Deserialize<'t>>(
     Field::deserialize(reader).ok().and_then(Field::spanned)
 }
 
-/// Name of the newtype by which [`Field`] requests the id of a node together with its value.
+/// Name of the newtype with which [`Field`] asks the deserializer for both the id and the value of a node.
 const FIELD: &str = "$tokengauge::field";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
@@ -212,7 +212,7 @@ impl<T: JsonSchema> JsonSchema for Field<T> {
     }
 }
 
-/// An error that is passed up through serde. The innermost node that receives the error reports it, once.
+/// An error on its way through serde. Only the innermost node that receives the error reports it.
 #[derive(Debug)]
 enum Failure {
     Reported,
@@ -250,7 +250,7 @@ impl<'t> Reader<'t, '_> {
         Failure::Reported
     }
 
-    /// Deserializes this node with `seed`. Reports the error, unless an inner node has reported it.
+    /// Deserializes this node with `seed`. Reports an error that no inner node has reported.
     fn read<S: DeserializeSeed<'t>>(self, seed: S) -> Result<S::Value, Failure> {
         seed.deserialize(self).map_err(|failure| match failure {
             Failure::Reported => Failure::Reported,
@@ -269,7 +269,7 @@ impl<'t> Reader<'t, '_> {
         Ok(text)
     }
 
-    /// Returns the text of a scalar of a type other than string. Such a scalar must not be in quotes.
+    /// Returns the text of a number or boolean. Such a value must not be in quotes.
     fn unquoted(self, hint: &str) -> Result<&'t str, Failure> {
         let text = self.text(hint)?;
         if matches!(self.node.kind, Kind::Scalar { quoted: true, .. }) {
@@ -403,7 +403,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         visitor.visit_enum(variant)
     }
 
-    /// Always fails. No configuration type needs this method; the first test of a type that does would fail.
+    /// Always fails, because no configuration type needs this method. If a new type needs it, its first test fails.
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Failure> {
         Err(self.report("values of this type are not supported".to_owned()))
     }
@@ -422,7 +422,7 @@ impl<'t> IntoDeserializer<'t, Failure> for Reader<'t, '_> {
     }
 }
 
-/// Yields the id of a node, and then the node itself.
+/// A sequence of two elements: the id of a node, and the node.
 struct IdThenNode<'t, 'p> {
     id: Option<NodeId>,
     reader: Reader<'t, 'p>,

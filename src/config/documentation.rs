@@ -1,8 +1,8 @@
-//! Finds the part of the configuration page that describes an invalid key.
+//! Finds the section of the configuration page that describes an invalid key.
 
 const PAGE: &str = "docs/reference/configuration.md";
 
-/// Each top-level key, and the section of the page that describes it.
+/// Each top-level key with the section of the page that describes the key.
 const SECTIONS: [(&str, &str); 20] = [
     ("version", "version"),
     ("listeners", "listeners"),
@@ -28,7 +28,7 @@ const SECTIONS: [(&str, &str); 20] = [
 
 const LIMITS: &str = "limits-shutdown-position-traces-and-log";
 
-/// Returns the page that describes the keys, with the section if all keys are in the same one.
+/// Returns the page that describes the keys, with the section if one section describes all of them.
 pub(super) fn page_of<'a>(keys: impl Iterator<Item = &'a str>) -> String {
     let mut sections = keys.map(section_of);
     let first = sections.next().flatten();
@@ -38,7 +38,7 @@ pub(super) fn page_of<'a>(keys: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// `key` is the path of a key, such as `routes[1].upstream`, a flag or a variable.
+/// Returns the section for a key such as `routes[1].upstream`. Returns `None` for a flag or a variable.
 fn section_of(key: &str) -> Option<&'static str> {
     let top = key.split(['.', '[']).next()?;
     SECTIONS.iter().find(|(known, _)| *known == top).map(|(_, section)| *section)

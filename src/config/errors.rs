@@ -1,4 +1,5 @@
-//! Collects configuration errors, so that one run reports all of them. Each error has its position, its key and a hint.
+//! Collects the errors of a configuration, so that one run reports all of them. Each error has a position, a key and a
+//! hint.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,16 +9,16 @@ use super::documentation;
 /// One error.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfigError {
-    /// The file and the position of the error in it. `None` for a value from a flag or the environment.
+    /// The file, and the position of the error in the file. `None` for the value of a flag or an environment variable.
     pub position: Option<(PathBuf, Position)>,
-    /// The path of the key (`routes[1].upstream`), the flag or the variable. Empty if the error concerns the whole
-    /// file.
+    /// The path of the key, such as `routes[1].upstream`, or the flag or variable. Empty if the error is about the
+    /// whole file.
     pub key: String,
     /// What is wrong, and how to fix it.
     pub message: String,
 }
 
-/// A position in a file. Line and column start at 1. The column counts characters.
+/// A position in a file. Line and column start at 1. The column counts characters, not bytes.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Position {
     pub line: usize,
@@ -55,7 +56,7 @@ impl ConfigErrors {
         self.0.iter()
     }
 
-    /// Returns the errors, and in a last line the part of the documentation that describes the keys.
+    /// Returns the errors, one per line. The last line is the documentation page that describes the keys.
     pub fn with_documentation(&self) -> String {
         format!(
             "{self}\ndocumentation: {}",
@@ -63,7 +64,7 @@ impl ConfigErrors {
         )
     }
 
-    /// Returns the file of each error that has a position in a file.
+    /// Returns the file of each error. An error about a flag or variable has no file.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         let positions = self.0.iter().filter_map(|error| error.position.as_ref());
         positions.map(|(file, _)| file.as_path())
@@ -78,11 +79,11 @@ impl fmt::Display for ConfigErrors {
     }
 }
 
-/// Identifies a node of the parsed file, so that later checks can report an error at the position of the node.
+/// Identifies a value in the parsed file. Later checks can then report errors at the position of the value.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct NodeId(pub(super) usize);
 
-/// The position of a node and the path of its key.
+/// The position of a value in the file, and the path of its key.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
     pub(super) position: Position,
@@ -119,7 +120,7 @@ impl ErrorCollector {
         self.add_at(position, key, message);
     }
 
-    /// Adds an error about the required `key` that `section` lacks.
+    /// Adds an error: the required `key` is missing in `section`.
     pub(super) fn add_missing(&mut self, section: NodeId, key: &str, hint: &str) {
         let section = self.location(section);
         let key = join_path(&section.key, key);
@@ -131,7 +132,7 @@ impl ErrorCollector {
         self.errors.push(ConfigError { position, key, message: message.into() });
     }
 
-    /// Adds a warning. Warnings do not make the file invalid.
+    /// Adds a warning. A file with warnings is still valid.
     pub(super) fn warn_at(&mut self, position: Position, key: String, message: String) {
         let position = Some((self.file.clone(), position));
         self.warnings.push(ConfigError { position, key, message });
@@ -152,7 +153,7 @@ impl ErrorCollector {
         self.warnings.push(ConfigError { position: None, key: name.to_owned(), message });
     }
 
-    /// Adds the errors of another file that the configuration file references.
+    /// Adds the errors of another file, which the configuration file names.
     pub(super) fn extend(&mut self, errors: ConfigErrors) {
         self.errors.extend(errors.0);
     }
@@ -175,7 +176,7 @@ pub(super) fn join_path(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// Returns a hint for an unknown name: the most similar of the `known` names, or all of them.
+/// Returns a hint for an unknown name: a suggestion if a `known` name is similar, otherwise all known names.
 pub(super) fn suggestion<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let distances = known.iter().map(|name| (strsim::osa_distance(unknown, name), *name));

@@ -1,4 +1,4 @@
-//! Reads files with a size limit. Errors tell the user what to do.
+//! Reads files up to a maximum size. Error messages contain what the user can do.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,11 +7,11 @@ use std::path::Path;
 use super::Secret;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 
-/// Maximum size of a configuration or certificate file. A configuration of 1,000 routes has about 200 KiB, and the root
-/// certificates of an operating system as much. A larger file is the wrong file.
+/// Maximum size in bytes of a configuration or certificate file. 1,000 routes need about 200 KiB, and so do the root
+/// certificates of an operating system. A larger file was named by mistake.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// Maximum size of a token file. No provider uses tokens of this length.
+/// Maximum size in bytes of a token file. All known tokens are shorter.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
 
 /// The error for a pipe or a device.
@@ -24,7 +24,7 @@ pub(super) fn read(file: &Path) -> Result<String, ConfigErrors> {
     decode(file, read_bytes(file, MAX_CONFIG_BYTES))
 }
 
-/// Reads a configuration file, or standard input if its path is `-`.
+/// Reads a configuration file. The path `-` means standard input.
 pub(super) fn read_or_stdin(file: &Path) -> Result<String, ConfigErrors> {
     if file == Path::new("-") { decode(file, read_stdin()) } else { read(file) }
 }
@@ -47,7 +47,7 @@ fn decode(file: &Path, bytes: Result<Vec<u8>, String>) -> Result<String, ConfigE
     })
 }
 
-/// Reads a bearer token, and removes the line break at the end of the file.
+/// Reads a bearer token. Removes white space at the end of the file.
 pub(super) fn read_token(file: &Path) -> Result<Secret, String> {
     let bytes = read_bytes(file, MAX_TOKEN_BYTES)?;
     let text = str::from_utf8(&bytes).unwrap_or_default().trim_end();
@@ -57,7 +57,7 @@ pub(super) fn read_token(file: &Path) -> Result<Secret, String> {
     Err(format!("{} holds no valid bearer token; {TOKEN_HINT}", file.display()))
 }
 
-/// Returns whether a text can be sent in an `Authorization` header without escaping.
+/// Returns whether `text` can be sent unchanged in an `Authorization` header.
 pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())
 }
@@ -82,9 +82,10 @@ pub(super) fn digest(file: &Path) -> Result<[u8; 32], String> {
     Ok(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
-/// Reads a whole file. A file of more than `max` bytes is an error.
+/// Reads a whole file of at most `max` bytes. A longer file is an error.
 ///
-/// A pipe or a device is an error, because reading one can block without end, and a second read returns other content.
+/// Pipes and devices are errors, too. Reading them can block forever, and a second read does not return the same
+/// content.
 pub(super) fn read_bytes(file: &Path, max: u64) -> Result<Vec<u8>, String> {
     let describe =
         |error: io::Error| format!("cannot read the file: {error}; check path and permissions");

@@ -11,16 +11,16 @@ use super::resolve::{Layers, resolve};
 use super::{Config, Environment, RunArgs, file, prices, raw, relative_paths, renamed_keys, yaml};
 use tokengauge_llm::count::Tokenizers;
 
-/// Loads the configuration from flags, the environment and the file that the flags name.
+/// Loads the configuration from flags, environment variables and the file that a flag names.
 ///
 /// # Errors
-/// Returns every error in the flags, the environment and the file.
+/// Returns all errors in flags, variables and the file.
 pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, ConfigErrors> {
     let text = args.config.as_deref().map(file::read).transpose()?;
     load_text(text.as_deref(), args, environment, &Tokenizers::default())
 }
 
-/// Does the same as [`load`], with the text of the file and the tokenizers that are already loaded.
+/// Does the same as [`load`] with the given `text` of the file. Tokenizers that are already loaded are reused.
 pub(super) fn load_text(
     text: Option<&str>,
     args: &RunArgs,
@@ -31,10 +31,11 @@ pub(super) fn load_text(
     resolve_text(text, layers)
 }
 
-/// Validates only `file`, or standard input for the path `-`, without reading the files with secrets that it names.
+/// Validates `file`, or standard input for the path `-`. Ignores flags and the environment, and does not read files
+/// with secrets.
 ///
 /// # Errors
-/// Returns every error of the file.
+/// Returns all errors of the file.
 pub fn check(file: &Path) -> Result<Config, ConfigErrors> {
     let text = file::read_or_stdin(file)?;
     let args = RunArgs { config: Some(file.to_owned()), ..RunArgs::default() };
@@ -67,7 +68,7 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
     errors.into_result(config)
 }
 
-/// Parses the configuration file. An empty file is also an error.
+/// Parses the configuration file. Reports an error if the file is empty.
 fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> {
     let errors_before = errors.count();
     let file = yaml::parse(text, errors).and_then(|mut root| {
@@ -92,7 +93,7 @@ pub fn prices_schema() -> Schema {
     tidy(schema_for!(prices::File), "tokengauge prices")
 }
 
-/// Sets the title, and removes details of Rust types: `null` as the default of absent keys, and integer formats.
+/// Sets the title, and removes details of the Rust types: integer formats, and `null` as the default of keys.
 fn tidy(mut schema: Schema, title: &str) -> Schema {
     schema.insert("title".to_owned(), title.into());
     let mut without_details = RecursiveTransform(|schema: &mut Schema| {

@@ -1,7 +1,7 @@
 //! Configuration: flags, `TOKENGAUGE_*` variables, the file and defaults, in this order of precedence.
 //!
-//! `raw` holds the file as written. `resolve` merges the layers into a [`Config`], the only form that the rest of the
-//! program reads. All errors are reported at once ([`ConfigErrors`]).
+//! `raw` has the structs of the file. `resolve` combines all sources into a [`Config`]. The rest of the program uses
+//! only `Config`. All errors are reported at once ([`ConfigErrors`]).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -60,10 +60,10 @@ pub mod value;
 mod watcher;
 mod yaml;
 
-/// Function that looks up an environment variable. Tests use a table instead of [`environment`].
+/// Function that looks up an environment variable. Tests pass a table instead of the function [`environment`].
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Returns the value of an environment variable. `None` if the variable is not set or is not Unicode.
+/// Returns the value of an environment variable. `None` if the variable is not set or not valid Unicode.
 #[expect(
     clippy::disallowed_methods,
     reason = "the only access to the environment, apart from the variables of flags, which clap reads"
@@ -95,7 +95,7 @@ pub struct Config {
     /// The key for hashes of tenants, sessions and variants.
     pub identity_key: Option<Secret>,
     pub labels: label::CardinalityLimits,
-    /// Maximum memory of the observation path in bytes, for all exchanges together.
+    /// Maximum memory in bytes that observing all requests may use.
     pub observer_memory: usize,
     /// Grace period: how long open streams may continue after SIGTERM.
     pub drain: Duration,
@@ -116,15 +116,15 @@ pub struct Config {
     pub request_log: Option<request_log::Config>,
     pub drift: drift::Config,
     pub export: ExportOverrides,
-    /// Keys of the file that have a new name, and variables that are ignored.
+    /// Warnings, for example about former names of keys or ignored variables.
     pub warnings: Vec<ConfigError>,
-    /// The effective configuration as YAML, with all defaults and with secrets redacted. A file with this text results
+    /// The configuration in use as YAML, with all defaults, and with `***` for secrets. A file with this text results
     /// in the same configuration.
     pub yaml: String,
     written: Written,
 }
 
-/// The document that [`Config::yaml`] shows, with all defaults. `Debug` omits it, because `yaml` has the same content.
+/// The structs behind [`Config::yaml`]. `Debug` omits them, because `yaml` has the same content.
 #[derive(Clone, Default)]
 struct Written(Box<raw::File>);
 
@@ -141,8 +141,8 @@ impl Config {
         self.written = Written(Box::new(file));
     }
 
-    /// Returns this configuration as it takes effect in a process that was started with `running`: the
-    /// [`RESTART_KEYS`] keep their values.
+    /// Returns this configuration as a reload applies it to a process that was started with `running`: the
+    /// [`RESTART_KEYS`] keep the values of `running`.
     pub fn as_applied_to(mut self, running: &Self) -> Self {
         self.listeners.clone_from(&running.listeners);
         self.admin.clone_from(&running.admin);
@@ -181,16 +181,16 @@ impl Config {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admin {
     pub address: SocketAddr,
-    /// Bearer token of the admin port. If the port is not on loopback, all pages except health and metrics require the
-    /// token.
+    /// Bearer token for the protected pages of the admin port, such as `/config`. Without a token, these pages are
+    /// served only on loopback.
     pub token: Option<Secret>,
-    /// The file that `token` was read from. `None` if the token came from the environment.
+    /// The file that contains `token`. `None` if an environment variable contains the token.
     pub token_file: Option<PathBuf>,
 }
 
 impl Admin {
-    /// Default address of the admin port. It is a loopback address, so that `/streams` and `/config` are not visible to
-    /// other machines without a token.
+    /// Default address of the admin port. On this loopback address, other machines cannot read `/streams` and
+    /// `/config`.
     pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4001);
 }
 
@@ -226,15 +226,14 @@ pub enum LogFormat {
     Json,
 }
 
-/// Export settings of the configuration file. Each setting takes precedence over the `OTEL_*` variable of the same
-/// meaning.
+/// Settings of the key `otlp`. Each one takes precedence over the `OTEL_*` variable with the same meaning.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ExportOverrides {
     /// The collector's URL, for metrics and traces.
     pub endpoint: Option<String>,
     pub protocol: Option<ExportProtocol>,
     pub interval: Option<Duration>,
-    /// Headers sent with every export, in addition to those of `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// Headers of every export. The headers of `OTEL_EXPORTER_OTLP_HEADERS` are sent, too.
     pub headers: Vec<(String, Secret)>,
     pub genai_names: Option<GenAiNames>,
 }

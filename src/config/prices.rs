@@ -1,4 +1,4 @@
-//! The price file as written. These types are also its JSON Schema, with the doc comments as descriptions.
+//! The structs of the price file. Their doc comments are the descriptions in the JSON Schema.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,10 @@ pub(super) struct File {
     /// The version of this format: 1, which is also the default.
     #[schemars(range(min = 1, max = 1))]
     pub(super) version: Field<u64>,
-    /// The currency of entries that have none: an ISO 4217 code.
+    /// Default currency of the entries, an ISO 4217 code.
     pub(super) currency: Field<Currency>,
-    /// Token prices. Of the entries that match a request, the narrowest pattern applies, in its newest version in
-    /// force.
+    /// Token prices. If several entries match a request, the most specific pattern applies, and of this pattern the
+    /// newest valid entry.
     pub(super) models: Field<Vec<Field<Model>>>,
     /// Hardware that is paid by the hour.
     pub(super) gpus: Field<Vec<Field<Gpu>>>,
@@ -29,11 +29,11 @@ pub(super) struct File {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["model"]))]
 pub(super) struct Model {
-    /// A pattern on the requested model or the model that answered, in which * matches any text.
+    /// Name of the requested model or of the model that answered, in which * matches any text.
     pub(super) model: Field<String>,
-    /// A pattern on the provider in telemetry. Without this key, any.
+    /// Name of the provider in telemetry, in which * matches any text. Any provider by default.
     pub(super) provider: Field<String>,
-    /// First day (UTC) of this price. Without this key, it always applies.
+    /// First day (UTC) on which this price applies. Without this key, the price always applies.
     pub(super) from: Field<Day>,
     pub(super) currency: Field<Currency>,
     /// Input tokens.

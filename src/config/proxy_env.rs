@@ -1,8 +1,8 @@
-//! Reads the proxies for upstream connections from `HTTPS_PROXY`, `http_proxy`, `ALL_PROXY` and `NO_PROXY`, with curl's
-//! rules.
+//! Reads the proxies for upstream connections from `HTTPS_PROXY`, `http_proxy`, `ALL_PROXY` and `NO_PROXY`, as curl
+//! does.
 //!
 //! There are two differences from curl. A `NO_PROXY` entry may include a port. Loopback addresses are always connected
-//! directly, because a proxy would connect to its own loopback interface instead.
+//! directly, because a proxy would connect to its own machine instead.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub struct Proxies {
     pub no_proxy: Vec<NoProxyRule>,
 }
 
-/// One entry of `NO_PROXY`. An entry without a port applies to every port.
+/// One entry of `NO_PROXY`. Without a port, the entry applies to all ports.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NoProxyRule {
     hosts: Hosts,
@@ -38,24 +38,25 @@ pub struct NoProxyRule {
 enum Hosts {
     /// `*`: every host.
     Any,
-    /// Matches a domain and its subdomains. The text is in lower case, without leading or trailing dot.
+    /// Matches a domain and its subdomains. The text is in lower case, without a dot at the beginning or end.
     Domain(String),
-    /// Matches IP addresses whose first `bits` bits equal those of `network`. Host names never match.
+    /// Matches IP addresses whose first `bits` bits equal those of `network`. Never matches a host name.
     Network { network: IpAddr, bits: u8 },
 }
 
 /// Why a variable defines no proxy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum ProxyError {
-    /// The URL has this scheme. Other programs on the machine may support it, so the variable is ignored.
+    /// The URL has this scheme, which is not supported. The variable is ignored, because it can be meant for other
+    /// programs.
     UnsupportedScheme(String),
     Invalid(ValueError),
 }
 
-/// Reads the proxies from the environment, and reports each invalid variable.
+/// Reads the proxies from environment variables, and reports each invalid variable.
 ///
-/// As in curl, lower-case names take precedence. `HTTP_PROXY` in upper case is not read, because in a CGI script a
-/// client can set it with a `Proxy:` header.
+/// As in curl, a name in lower case takes precedence. `HTTP_PROXY` in upper case is ignored, because a client of a CGI
+/// script can set this variable with a `Proxy:` header.
 pub(super) fn from_env(environment: Environment<'_>, errors: &mut ErrorCollector) -> Proxies {
     const HTTPS: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     const HTTP: [&str; 3] = ["http_proxy", "all_proxy", "ALL_PROXY"];
@@ -101,7 +102,7 @@ pub(super) fn from_env(environment: Environment<'_>, errors: &mut ErrorCollector
 }
 
 impl Proxies {
-    /// Returns the proxy for `host` and `port`, or `None` to connect directly. An IPv6 host has no brackets.
+    /// Returns the proxy for `host` and `port`. `None` means a direct connection. An IPv6 host has no brackets.
     pub fn for_host(&self, tls: bool, host: &str, port: u16) -> Option<forward::Proxy> {
         let proxy = if tls { &self.https } else { &self.http };
         let host = host.trim_end_matches('.').to_ascii_lowercase();
@@ -172,7 +173,7 @@ fn parse_proxy(text: &str) -> Result<forward::Proxy, ProxyError> {
     Ok(forward::Proxy::new(&host, port, credentials.as_deref()))
 }
 
-/// Decodes percent escapes. If the result is not UTF-8, returns the text unchanged.
+/// Decodes percent escapes. Returns the text unchanged if the result is not UTF-8.
 fn percent_decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8().unwrap_or(Cow::Borrowed(text))
 }
@@ -208,7 +209,7 @@ fn parse_hosts(text: &str) -> Option<Hosts> {
 mod tests {
     use super::*;
 
-    /// Returns the proxies, and the errors and warnings as text.
+    /// Returns the proxies, the errors and the warnings.
     fn read(variables: &[(&str, &str)]) -> (Proxies, Vec<String>, Vec<String>) {
         let environment = |name: &str| {
             let value = variables.iter().find(|(known, _)| *known == name)?.1;

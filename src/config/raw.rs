@@ -1,4 +1,4 @@
-//! The configuration file as written. These types are also its JSON Schema, with the doc comments as descriptions.
+//! The structs of the configuration file. Their doc comments are the descriptions in the JSON Schema.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,24 +31,24 @@ pub(super) struct File {
     pub(super) listeners: Field<Vec<Field<Listener>>>,
     /// The port for health, metrics, configuration and live streams.
     pub(super) admin: Field<Admin>,
-    /// Servers that receive the requests, by a name of your choice.
+    /// Servers that receive the forwarded requests. Each key is a name of your choice.
     pub(super) upstreams: Field<BTreeMap<String, Field<Upstream>>>,
-    /// Which requests go to which upstream. A route with a host precedes one without, then the longest prefix wins.
-    /// Optional if there is one upstream.
+    /// Which requests go to which upstream. Routes with a host are tried first, and longer prefixes before shorter
+    /// ones. Optional if there is one upstream.
     pub(super) routes: Field<Vec<Field<Route>>>,
-    /// Service level objectives, each with an error budget and burn rates. An empty list disables them; without this
-    /// key there are defaults.
+    /// Service level objectives, each with an error budget and burn rates. Without this key, default SLOs apply. An
+    /// empty list disables all SLOs.
     pub(super) slos: Field<Vec<Field<Slo>>>,
-    /// Tokenizers of models that are not built in: a model name pattern, in which * matches any text, and the path of
-    /// a tokenizer.json.
+    /// Tokenizers of models that are not built in. Each key is a model name, in which * matches any text. Each value is
+    /// the path of a tokenizer.json.
     pub(super) tokenizers: Field<BTreeMap<String, Field<PathBuf>>>,
-    /// Where error budgets are stored across restarts. Without this key each start begins with full budgets.
+    /// Storage of error budgets across restarts. Without this key, each start begins with full budgets.
     pub(super) slo_state: Field<SloState>,
     /// Request headers that identify tenant, session and variant, for metrics, spans and budgets. Off by default.
     pub(super) identity: Field<Identity>,
     /// Prices and budgets. Off by default.
     pub(super) cost: Field<Cost>,
-    /// Maximum number of distinct values per metric label; further values are reported as "other".
+    /// Maximum number of distinct values per metric label. Further values are reported as "other".
     pub(super) cardinality_limits: Field<CardinalityLimits>,
     /// OTLP export. Each key takes precedence over the OTEL_* variable of the same meaning.
     pub(super) otlp: Field<Otlp>,
@@ -57,18 +57,18 @@ pub(super) struct File {
     /// How long open streams may continue after SIGTERM.
     // A longer grace period would let one forgotten stream block a deployment.
     pub(super) shutdown_grace_period: Field<GracePeriod>,
-    /// Position of this proxy: beside the backend, beside the application, or shared in between.
+    /// Position of this proxy: beside the backend, beside the application, or as a shared gateway between them.
     pub(super) position: Field<ProxyPosition>,
-    /// Handling of trace headers on routes that do not set it: pass them through unchanged, or continue the trace with
-    /// the proxy's own span as the parent.
+    /// Default handling of trace headers. They are forwarded unchanged, or the trace is continued with the proxy's span
+    /// as the parent.
     pub(super) trace_context: Field<TraceHeaders>,
-    /// Trace header formats, in order of precedence. Defaults to OTEL_PROPAGATORS, then to tracecontext and baggage.
+    /// Trace header formats, in order of precedence. Defaults to OTEL_PROPAGATORS, or else tracecontext and baggage.
     pub(super) propagators: Field<Vec<Field<Propagator>>>,
     /// The proxy's own log, on standard error.
     pub(super) log: Field<Log>,
-    /// One JSON line per exchange, with all measurements and no text. Off by default.
+    /// One JSON line per request and its response, with all measurements and no text. Off by default.
     pub(super) request_log: Field<RequestLog>,
-    /// Detection of workload shifts: the baseline that prompt and answer lengths are compared with.
+    /// Detection of changes in the workload. Lengths of prompts and responses are compared with a baseline.
     pub(super) workload_drift: Field<WorkloadDrift>,
 }
 
@@ -82,16 +82,18 @@ pub(super) struct Listener {
     pub(super) address: Field<Address>,
     /// Serve TLS.
     pub(super) tls: Field<Tls>,
-    /// Maximum number of open connections; a further one replaces the connection that has waited longest for a request.
+    /// Maximum number of open connections. A further connection replaces the one that has waited longest for a request.
     pub(super) max_connections: Field<BoundedInt<1, 1_000_000>>,
-    /// Maximum number of requests in flight; further ones get status 503. By default 8192, or max_connections where that is set.
+    /// Maximum number of requests in flight. Further requests get status 503. Defaults to max_connections if that is
+    /// set, and otherwise to 8192.
     pub(super) max_requests: Field<BoundedInt<1, 1_000_000>>,
     /// Maximum time from a client's first byte to the end of the request headers.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
     pub(super) request_header_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
     /// Maximum time between two pieces of a request body. Responses are not limited.
     pub(super) request_body_timeout: Field<BoundedTime<100, HOUR>>,
-    /// How long a connection without a request stays open. Keep it above the idle timeout of load balancers.
+    /// Maximum time that a connection stays open without a request. Keep this value above the idle timeout of load
+    /// balancers.
     pub(super) idle_timeout: Field<BoundedTime<SECOND, HOUR>>,
 }
 
@@ -101,14 +103,14 @@ pub(super) struct Listener {
 pub(super) struct Tls {
     /// The certificate chain (PEM file).
     pub(super) certificate: Field<PathBuf>,
-    /// Its private key (PEM file).
+    /// The private key of the certificate (PEM file).
     pub(super) key: Field<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Admin {
-    /// IP:PORT. On an address other than loopback, only health and metrics are served unless a token is set.
+    /// IP:PORT. Without a token, an address other than loopback serves only public pages, such as health and metrics.
     pub(super) address: Field<ListenAddr>,
     /// A file with the bearer token. The variable TOKENGAUGE_ADMIN_TOKEN takes precedence.
     pub(super) token_file: Field<PathBuf>,
@@ -118,7 +120,7 @@ pub(super) struct Admin {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["url"]))]
 pub(super) struct Upstream {
-    /// Its URL. A path in the URL is prepended to the path of each request.
+    /// URL of the upstream. A path in the URL is prepended to the path of each request.
     pub(super) url: Field<Url>,
     /// HTTP version of connections to this upstream.
     pub(super) protocol: Field<Protocol>,
@@ -132,33 +134,32 @@ pub(super) struct Upstream {
     pub(super) pool: Field<Pool>,
     /// The metrics endpoint of the engine behind this upstream. Not scraped by default.
     pub(super) engine_metrics: Field<EngineMetrics>,
-    /// When the engine behind this upstream counts as warm. Not tracked by default.
+    /// When the engine behind this upstream counts as warm. Without this key, warm-up is not tracked.
     pub(super) warmup: Field<Warmup>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Timeouts {
-    /// DNS, TCP and TLS together.
+    /// Maximum time for DNS, TCP and TLS together.
     pub(super) connect: Field<TimeLimit>,
-    /// From the end of the request to the response headers.
+    /// Maximum time from the start of sending the request to the response headers.
     pub(super) response_header: Field<TimeLimit>,
-    /// Between two chunks of the response body.
+    /// Maximum time between two chunks of the response body.
     pub(super) idle: Field<TimeLimit>,
-    /// From the request headers to the end of the response.
+    /// Maximum time from the request headers to the end of the response.
     pub(super) total: Field<TimeLimit>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Pool {
-    /// How long an idle connection is kept; keep it below the upstream's own keep-alive.
+    /// Maximum time that an idle connection is kept. Keep this value below the keep-alive timeout of the upstream.
     // After 5 min every server has closed the connection.
     pub(super) idle_timeout: Field<BoundedTime<0, { 5 * MINUTE }>>,
     /// Maximum number of idle connections.
     pub(super) max_idle_connections: Field<BoundedInt<0, 65_536>>,
-    /// Which requests are sent again on a new connection if a reused connection ends before any byte of the response:
-    /// safe, always or never.
+    /// Which requests are sent again if a reused connection ends before the response begins: safe, always or never.
     pub(super) retry: Field<Retry>,
 }
 
@@ -167,7 +168,7 @@ pub(super) struct Pool {
 pub(super) struct EngineMetrics {
     /// A path on the upstream's host, or a URL.
     pub(super) url: Field<PathOrUrl>,
-    /// The engine. By default it is detected from its metric names.
+    /// Name of the engine. By default, the names of the metrics identify the engine.
     pub(super) engine: Field<EngineChoice>,
     /// Scrape interval.
     // Engines do not update their numbers more often than once per second. Queues change within 5 min.
@@ -180,14 +181,14 @@ pub(super) struct EngineMetrics {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Warmup {
-    /// Without exchanges for this long, the engine has to warm up again.
+    /// Time without requests after which the engine must warm up again.
     // A second without traffic is not idleness. No cache is kept for longer than a day.
     pub(super) idle_timeout: Field<BoundedTime<SECOND, DAY>>,
     /// Number of successful responses after which the engine counts as warm.
     pub(super) min_requests: Field<BoundedInt<0, 1_000>>,
-    /// Time after its start during which the engine counts as warming. 0s disables this.
+    /// Time after the engine's start during which the engine counts as warming up. 0s disables this rule.
     pub(super) startup_grace: Field<BoundedTime<0, HOUR>>,
-    /// A response that reports a longer model load time than this was a cold start.
+    /// A response marks a cold start if it reports a longer model load time than this value.
     // Looking up a loaded model takes some time as well. No model takes an hour to load.
     pub(super) cold_load_threshold: Field<BoundedTime<1, HOUR>>,
 }
@@ -198,16 +199,16 @@ pub(super) struct Warmup {
 pub(super) struct Route {
     /// Name in metrics and SLOs.
     pub(super) name: Field<String>,
-    /// Which requests take this route. Without this key, all do.
+    /// Which requests take this route. Without this key, all requests match.
     pub(super) r#match: Field<Match>,
-    /// A name under upstreams.
+    /// The name of an entry under upstreams.
     pub(super) upstream: Field<String>,
-    /// Whether to remove the prefix before the path is forwarded.
+    /// Whether to strip match.prefix from the path before the request is forwarded.
     pub(super) strip_prefix: Field<bool>,
-    /// The API format, if it is not to be detected: a family such as openai, anthropic, google or ollama, or one API
-    /// such as openai.chat for every POST.
+    /// The API format: a family such as openai, anthropic, google or ollama, or one API such as openai.chat for every
+    /// POST. By default, the format is detected.
     pub(super) api_format: Field<String>,
-    /// The provider in telemetry, if it is not to be inferred: openai, azure.ai.openai, anthropic, vllm and so on.
+    /// The provider in telemetry, such as openai, azure.ai.openai, anthropic or vllm. Inferred by default.
     pub(super) provider: Field<String>,
     /// Overrides the global position.
     pub(super) position: Field<ProxyPosition>,
@@ -224,27 +225,27 @@ pub(super) struct Route {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Stall {
-    /// A stream is stalled if no first token arrives for this long after the request was sent. Ten times as long if
-    /// the request asks for reasoning.
+    /// A stream counts as stalled if no first token arrives within this time after the end of the request. Ten times as
+    /// long if the request asks for reasoning.
     pub(super) first_token_after: Field<StallThreshold>,
-    /// A stream is stalled if no token arrives for this long after the previous one.
+    /// A stream counts as stalled if no further token arrives within this time after a token.
     pub(super) inter_token_after: Field<StallThreshold>,
 }
 
-/// The observer looks for stalled streams about every 250 ms. After an hour the threshold is of no use.
+/// At least 250 ms, the interval of the search for stalled streams. A threshold above 1 hour has no use.
 pub(super) type StallThreshold = BoundedTime<250, HOUR>;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["max_in_flight"]))]
 pub(super) struct ConcurrencyLimit {
-    /// Maximum number of forwarded requests whose responses have not ended.
+    /// Maximum number of concurrent requests. A request counts until the end of its response.
     // A process has at most 65,536 ports towards one upstream.
     pub(super) max_in_flight: Field<BoundedInt<1, 65_536>>,
-    /// Maximum number of queued requests; further ones receive 429.
+    /// Maximum number of queued requests. Further requests are rejected with status 429.
     // Each queued request holds a connection and up to 64 KiB of its body.
     pub(super) max_queue: Field<BoundedInt<0, 65_536>>,
-    /// Maximum time in the queue; after it a request receives 429.
+    /// Maximum time in the queue. Then, the request is rejected with status 429.
     // Below 10 ms use `max_queue: 0`. After 10 min every client has disconnected.
     pub(super) queue_timeout: Field<BoundedTime<10, { 10 * MINUTE }>>,
 }
@@ -255,10 +256,10 @@ pub(super) struct ConcurrencyLimit {
 pub(super) struct Content {
     /// Whether to capture prompts and answers.
     pub(super) capture: Field<bool>,
-    /// Maximum number of bytes kept of a request body, and of a response's text.
+    /// Maximum number of captured bytes, for the request body and for the text of the response each.
     // Less than 1 KiB is not a sentence. More than 2 × 1 MiB exceeds what collectors accept at a time.
     pub(super) max_bytes: Field<BoundedSize<{ 1 << 10 }, { 1 << 20 }>>,
-    /// Patterns whose matches are removed before content is kept: names of built-in patterns, or regular expressions
+    /// Patterns of text that is removed before content is captured: names of built-in patterns, or regular expressions
     /// between slashes.
     pub(super) redact: Field<Vec<Field<String>>>,
 }
@@ -266,46 +267,46 @@ pub(super) struct Content {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Match {
-    /// The Host header without its port; "*.example.com" matches any subdomain.
+    /// The Host header without its port. "*.example.com" matches any subdomain.
     pub(super) host: Field<String>,
-    /// Start of the path, in whole segments.
+    /// Start of the path, in whole segments: /v1 matches /v1/chat, but not /v10.
     pub(super) prefix: Field<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Slo {
-    /// Several SLOs at once, by kind of use. Next to it, name, target, window, scope, warmup and exclude apply
-    /// to all of them, and sli is not allowed.
+    /// Several SLOs for one kind of use, such as chat. The keys name, target, window, scope, warmup and exclude apply
+    /// to all of them. Other keys are not allowed.
     pub(super) preset: Field<Preset>,
-    /// Name in metrics and alerts; for a preset, the prefix of its SLOs' names.
+    /// Name in metrics and alerts. With preset, the names of its SLOs start with this name.
     pub(super) name: Field<String>,
-    /// What makes an exchange good.
+    /// The criterion for a good request.
     pub(super) sli: Field<Sli>,
-    /// The longest good time (ttft, first_visible, inter_token, duration) or the lowest good rate in tokens per second
-    /// (output_rate, total_rate, tokens_above_rate, system_rate).
+    /// Maximum good time for ttft, first_visible, inter_token and duration. Minimum good rate in tokens per second for
+    /// output_rate, total_rate, tokens_above_rate and system_rate.
     pub(super) threshold: Field<ThresholdValue>,
-    /// A minute counts for system_rate if at least this many streams are in flight.
+    /// Minimum number of streams in flight for system_rate. A minute with fewer streams does not count.
     pub(super) min_streams: Field<Count>,
-    /// Exchanges with fewer output tokens are not rated.
+    /// Requests with fewer output tokens do not count.
     pub(super) min_output_tokens: Field<Count>,
-    /// SLO target, the ratio of good exchanges: 99.5% or 0.995.
+    /// SLO target: the ratio of good requests, such as 99.5% or 0.995.
     pub(super) target: Field<Ratio>,
     /// The rolling window of the budget, 1h to 90d.
     pub(super) window: Field<BudgetWindow>,
-    /// Exchanges that start within this time after the start of the proxy do not count.
+    /// Time after the start of the proxy. Requests that start within this time do not count.
     // A backend that is not warm after a day does not become warm.
     pub(super) warmup: Field<BoundedTime<0, DAY>>,
     /// Failure classes that do not count as bad.
     pub(super) exclude: Field<Vec<Field<Exclusion>>>,
-    /// Which exchanges count. Without this key, all do.
+    /// Which requests count. Without this key, all requests count.
     pub(super) scope: Field<Scope>,
 }
 
-/// No response has more tokens, and no system has more streams in flight.
+/// At most 1,000,000, because no response has more tokens and no system more streams in flight.
 pub(super) type Count = Bounded<u32, 1, 1_000_000>;
 
-/// The range that the budget arithmetic supports.
+/// The range that the calculation of error budgets supports.
 pub(super) type BudgetWindow = BoundedTime<HOUR, { 90 * DAY }>;
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -330,7 +331,7 @@ pub(super) struct Scope {
     pub(super) route: Field<String>,
     /// A model name, in which * matches any text.
     pub(super) model: Field<String>,
-    /// A tenant, in which * matches any text. Exchanges without a tenant do not count.
+    /// A tenant, in which * matches any text. Requests without a tenant do not count.
     pub(super) tenant: Field<String>,
     /// The operation: chat, text_completion, embeddings and so on.
     pub(super) operation: Field<String>,
@@ -349,11 +350,11 @@ pub(super) struct SloState {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Identity {
-    /// Whose account a request is on: a customer, a team.
+    /// The customer or team that a request belongs to.
     pub(super) tenant: Field<Source>,
-    /// The conversation or run of the request. On spans and in the request log, never in metrics.
+    /// The conversation or run that a request belongs to. Recorded on spans and in the request log, never in metrics.
     pub(super) session: Field<Source>,
-    /// The variant: a prompt version, a model version, an arm of an A/B test.
+    /// The variant of the request: a prompt version, a model version, or an arm of an A/B test.
     pub(super) variant: Field<Source>,
 }
 
@@ -361,7 +362,7 @@ pub(super) struct Identity {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["headers"]))]
 pub(super) struct Source {
-    /// Names of headers; the first one present is used.
+    /// Names of headers. The first header that is present is used.
     pub(super) headers: Field<Vec<Field<String>>>,
     /// Whether to replace the value by its hash. Required if the header holds a credential.
     pub(super) hash: Field<bool>,
@@ -407,7 +408,7 @@ pub(super) struct Money {
     pub(super) currency: Field<Currency>,
 }
 
-/// Series multiply: more than 1,000 values of one label are too many for a backend.
+/// At most 1,000 values of one label. The values of all labels multiply, and more would overload a backend.
 type LabelLimit = BoundedInt<1, 1_000>;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -425,7 +426,7 @@ pub(super) struct CardinalityLimits {
     pub(super) tenants: Field<LabelLimit>,
     /// Variants.
     pub(super) variants: Field<LabelLimit>,
-    /// Whether rates and latencies are also labelled by prompt and answer length buckets.
+    /// Whether rates and latencies also have labels for the length of prompt and response.
     pub(super) length_buckets: Field<bool>,
 }
 
@@ -439,7 +440,7 @@ pub(super) struct Otlp {
     /// The interval of metric exports.
     // Below 1 s the cost of exports outweighs their use. Above 5 min, 5-minute windows have no points.
     pub(super) interval: Field<BoundedTime<SECOND, { 5 * MINUTE }>>,
-    /// Additional headers of each export. Prefer OTEL_EXPORTER_OTLP_HEADERS for secrets: files have many readers.
+    /// Additional headers of each export. For secrets, use OTEL_EXPORTER_OTLP_HEADERS: files have many readers.
     pub(super) headers: Field<BTreeMap<String, Field<HeaderValue>>>,
     /// Which names of the standard gen_ai.* metrics are exported.
     pub(super) genai_names: Field<GenAiNames>,
@@ -448,8 +449,8 @@ pub(super) struct Otlp {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Limits {
-    /// Memory of the observation path, for all exchanges together: half for bytes that wait for the observer, half for
-    /// what its parsers hold. Beyond it, bytes are forwarded unobserved.
+    /// Maximum memory for observing all requests together. One half is for bytes that wait to be parsed, and the other
+    /// half for the parsers. Above the limit, bytes are forwarded unobserved.
     // At least one full shard. 4 GiB is more than a sidecar ever has.
     pub(super) observer_memory: Field<BoundedSize<{ 1 << 20 }, { 4 << 30 }>>,
 }
@@ -479,15 +480,15 @@ pub(super) struct Rotation {
     /// Rotates a file when it reaches this size.
     // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
     pub(super) size: Field<BoundedSize<{ 1 << 20 }, { 1 << 40 }>>,
-    /// How many rotated files to keep; path.1 is the newest.
+    /// Number of rotated files to keep. path.1 is the newest.
     pub(super) max_files: Field<BoundedInt<0, 1_000>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct WorkloadDrift {
-    /// first, yesterday, off, or a file that was saved from /drift of the admin port.
+    /// The baseline: first, yesterday, off, or a file that was saved from /drift of the admin port.
     pub(super) baseline: Field<PathBuf>,
-    /// How many recent exchanges per model and route are compared, and how many make up the baseline first.
+    /// Number of recent requests per model and route that are compared, and number of requests in the baseline first.
     pub(super) sample_size: Field<BoundedInt<200, 10_000>>,
 }

@@ -1,5 +1,4 @@
-//! Resolves the relative paths of a configuration file against the folder of the file. The file then means the same
-//! wherever the process is started.
+//! Resolves relative paths of a configuration file against the folder of the file, and not against the current folder.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +6,7 @@ use super::deserialize::Field;
 use super::raw;
 use super::resolve::{DRIFT_BASELINES, STDOUT};
 
-/// Makes all paths of `file` relative to `folder`. Keywords such as `stdout` are not paths.
+/// Joins all relative paths in `file` to `folder`. Keywords such as `stdout` stay unchanged.
 pub(super) fn resolve(file: &mut raw::File, folder: &Path) {
     let in_folder = |path: &mut Field<PathBuf>, words: &[&str]| {
         if let Some(path) = path.spanned_mut()
@@ -74,7 +73,7 @@ workload_drift: {baseline: RELATIVE}
         serde_saphyr::to_string(&file).unwrap()
     }
 
-    /// The configuration page is compared with the schema, so it names all keys with a path.
+    /// `FILE` must have all keys with a path. The configuration page has the complete list, as another test checks.
     #[test]
     fn the_file_of_this_test_has_all_keys_with_a_path() {
         let page = std::fs::read_to_string("docs/reference/configuration.md").unwrap();

@@ -1,13 +1,13 @@
-//! Accepts the former names of configuration keys, with a warning that names the key to write instead.
+//! Accepts former names of configuration keys. A warning contains the new name.
 //!
-//! The values move to their new keys in the parsed tree, before the tree is deserialized. Everything after that knows
-//! only the current keys. `docs/reference/renames.csv` lists the same renames, key by key.
+//! The values are moved to their new keys in the parsed file, before it is deserialized. All later code uses only the
+//! new keys. `docs/reference/renames.csv` lists the same renames.
 
 use super::errors::ErrorCollector;
 use super::yaml::{Key, Kind, Node};
 
-/// Renames, in the order in which they are applied: the section, the former key in it, and the new key. In a section,
-/// `[]` stands for every entry of a list and `*` for every name. A dot in the new key starts a section.
+/// Renames in the order of their application: section, former key, new key. In a section, `[]` means every entry of a
+/// list, and `*` means every name. In a new key, a dot separates a section from its key.
 const RENAMES: [(&str, &str, &str); 33] = [
     ("", "vantage", "position"),
     ("", "trace", "trace_context"),
@@ -55,7 +55,7 @@ pub(super) fn apply(root: &mut Node, errors: &mut ErrorCollector) {
 /// The entries of a section.
 type Entries = Vec<(Key, Node)>;
 
-/// Calls `visit` with the entries of every section at `path`.
+/// Calls `visit` with the entries of every section that `path` matches.
 fn in_sections(node: &mut Node, path: &[&str], visit: &mut dyn FnMut(&mut Entries)) {
     match (&mut node.kind, path.split_first()) {
         (Kind::Section(entries), None) => visit(entries),
@@ -177,7 +177,7 @@ mod tests {
         assert!(message.starts_with("c.yaml:1:1: position: the former name"), "{message}");
     }
 
-    /// Every row of the list of renames is applied, so that the list does not promise more than the program does.
+    /// The program must apply every rename that the list documents.
     #[test]
     fn applies_every_listed_rename() {
         let rows = include_str!("../../docs/reference/renames.csv").lines();
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Returns a document in flow style with a value at `path`.
+    /// Returns a document such as `{a: {b: 1}}` with a value at `path`.
     fn document(path: &str) -> String {
         let mut text = "1".to_owned();
         for part in path.split('.').rev() {

@@ -1,4 +1,4 @@
-//! The flags of `run`, each with its environment variable. They take precedence over the file.
+//! The flags of `run`, and their environment variables. Flags and variables take precedence over the file.
 
 use std::path::PathBuf;
 
@@ -18,8 +18,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_LISTEN", value_delimiter = ',')]
     pub listen: Vec<Address>,
 
-    /// Forward requests to this URL, or with /PREFIX=URL those below a path prefix, which is stripped. May be repeated;
-    /// replaces the file's upstreams and routes
+    /// Forward requests to this URL. With /PREFIX=URL, forward only requests below this path prefix, and strip the
+    /// prefix. May be repeated; replaces the file's upstreams and routes
     // A secret, because users may put credentials into the URL. `load` rejects them without printing the value; clap
     // would print it.
     #[arg(

@@ -1,4 +1,4 @@
-//! Tests of the configuration as a whole: layers, errors, printing, schema, documentation.
+//! Tests of the whole configuration: precedence, errors, printing, schema and documentation.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn messages(result: Result<Config, ConfigErrors>) -> Vec<String> {
     lines.map(|line| line.trim_start_matches("f.yaml:").to_owned()).collect()
 }
 
-/// The errors of a file whose only invalid part is `rest`.
+/// Returns the errors of a file that is valid except for `rest`.
 fn errors_of(rest: &str) -> Vec<String> {
     messages(text(&format!("version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\n{rest}\n")))
 }
@@ -123,7 +123,7 @@ fn reports_all_errors_at_once() {
     assert_eq!(messages(text(INVALID_FILE)), INVALID_FILE_ERRORS);
 }
 
-/// Invalid configuration snippets, each with the beginning of the expected error.
+/// Invalid parts of a configuration. Each has the beginning of its expected error.
 const CHECKS: &[(&str, &str)] = &[
     ("routes: []", "3:1: routes: the list is empty"),
     (
@@ -685,7 +685,7 @@ fn reports_errors_in_flags_and_variables_with_those_of_the_file() {
     assert!(message.iter().all(|line| !line.contains("words") && !line.contains("secret")));
 }
 
-/// One change for each key that takes effect only at the next start.
+/// One change per key that takes effect only at the next start.
 const RESTART_CHANGES: &[(&str, &str)] = &[
     ("listeners", "listeners: [{address: 127.0.0.1:9}]"),
     ("admin", "admin: {address: 127.0.0.1:9}"),
@@ -715,7 +715,7 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The configuration files in `examples`. The other files there configure other programs.
+/// Returns the configuration files of the proxy in `examples`. Files for other programs are omitted.
 fn examples() -> Vec<PathBuf> {
     const OTHERS: [&str; 2] = ["collector", "prometheus"];
     let entries = std::fs::read_dir(repository("examples")).unwrap();
@@ -816,7 +816,7 @@ fn schema_value() -> Value {
     schema().to_value()
 }
 
-/// Calls `see` with the path and the schema of every key that holds a value.
+/// Calls `see` with the path and the schema of every key whose value is not a section or list.
 fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Value)) {
     let target = schema["$ref"].as_str().map(|pointer| {
         let pointer = pointer.trim_start_matches('#');
@@ -837,7 +837,8 @@ fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Va
     }
 }
 
-/// The table of keys in `docs/reference/configuration.md`: path, type, default, whether it is reloadable, description.
+/// Returns the table of keys in `docs/reference/configuration.md`: path, type, default, whether the key is reloadable,
+/// description.
 fn documented_keys(documentation: &str) -> Vec<[&str; 5]> {
     let rows = documentation.lines().filter(|line| line.starts_with("| `"));
     let keys = rows.filter_map(|row| {
@@ -896,7 +897,7 @@ fn documented_defaults_are_the_defaults() {
     }
 }
 
-/// A minimal schema validator: references, types, unknown keys, required keys and enumerations.
+/// Validates `value` against a schema. Supports only references, types, enumerations, and unknown and required keys.
 fn accepts(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(pointer) = schema["$ref"].as_str() {
         let target = root.pointer(pointer.trim_start_matches('#')).unwrap();

@@ -1,4 +1,4 @@
-//! Configuration values that need types of other crates, and a re-export of those that all crates share.
+//! Types of configuration values. Types that other packages also use are re-exported.
 
 pub use tokengauge_types::value::*;
 
@@ -87,7 +87,7 @@ serde_as_str!(EngineChoice, {
 
 const REDACTED: &str = "***";
 
-/// A credential, or text that may hold one. `Debug`, `Display` and `Serialize` print `***`.
+/// A credential, or text that may contain one. `Debug`, `Display` and `Serialize` print `***` instead.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(Arc<str>);
 
@@ -96,7 +96,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Returns the secret text, for code that sends it or compares it.
+    /// Returns the secret text, for code that sends or compares it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -128,7 +128,7 @@ impl Serialize for Secret {
     }
 }
 
-/// The value of a header. Always treated as a secret.
+/// The value of a header. Treated as a secret, because many headers contain credentials.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 #[serde(transparent)]
 #[schemars(inline)]

@@ -1,4 +1,4 @@
-//! Reloads the configuration when its files change or when the process receives SIGHUP.
+//! Reloads the configuration when a file changes or the process receives SIGHUP.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,11 @@ use super::load::load_text;
 use super::{Config, RunArgs, file};
 use tokengauge_llm::count::Tokenizers;
 
-/// Interval at which the files are read. When a ConfigMap changes, Kubernetes swaps a symbolic link under the mounted
-/// file up to a minute later. inotify on the file itself does not report that. Reading a few KiB is cheap.
+/// Interval at which the files are read. Polling is needed, because inotify does not report the change of a ConfigMap:
+/// Kubernetes replaces a symbolic link, up to a minute later. Reading a few KiB costs little.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// SHA-256 of a file, or the reason why the file cannot be read. Not a timestamp or an inode, because they are
-/// unreliable.
+/// SHA-256 of a file, or the reason why the file cannot be read. Timestamps and inodes do not show every change.
 type Digest = Result<[u8; 32], String>;
 
 /// Loads the configuration, and loads it again whenever its files have changed.
@@ -25,10 +24,10 @@ type Digest = Result<[u8; 32], String>;
 pub struct ConfigWatcher {
     args: RunArgs,
     environment: fn(&str) -> Option<String>,
-    /// The configuration file, and the files that it names and that may change: prices, certificates and their keys.
-    /// Each with its digest at the last load.
+    /// The configuration file and the files that it names: prices, certificates and keys. Each has its digest at the
+    /// last load.
     files: Vec<(PathBuf, Digest)>,
-    /// Loaded tokenizers. They are not parsed again while their files stay the same.
+    /// Loaded tokenizers. A tokenizer is parsed again only if its file has changed.
     tokenizers: Tokenizers,
 }
 
@@ -41,7 +40,7 @@ impl ConfigWatcher {
     /// Loads the configuration.
     ///
     /// # Errors
-    /// Returns every error in flags, environment and files.
+    /// Returns all errors in flags, variables and files.
     pub fn load(&mut self) -> Result<Config, ConfigErrors> {
         // The digests are taken before the files are parsed. A change between the two is then noticed at the next poll.
         let previous: Vec<_> = self.files.drain(..).map(|(path, _)| with_digest(path)).collect();
@@ -69,15 +68,14 @@ impl ConfigWatcher {
         Ok(config)
     }
 
-    /// Loads the configuration if its file or a file that it names has changed since the last load. An error is
-    /// therefore returned only once.
+    /// Loads the configuration if a watched file has changed since the last load, and otherwise returns `None`. An
+    /// error is therefore returned only once.
     pub fn load_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
         let has_changed = |(path, last): &(PathBuf, Digest)| file::digest(path) != *last;
         self.files.iter().any(has_changed).then(|| self.load())
     }
 
-    /// Passes every changed configuration, or its errors, to `apply`. `hang_up` (SIGHUP) forces a load even without a
-    /// change.
+    /// Calls `apply` with every changed configuration, or with its errors. The signal `hang_up` (SIGHUP) forces a load.
     ///
     /// Never returns. Needs a tokio runtime. Files are read on a blocking thread, so that a file system that hangs does
     /// not delay a shutdown.
@@ -106,7 +104,7 @@ impl ConfigWatcher {
     }
 }
 
-/// Top-level keys that take effect only at the next start.
+/// Top-level keys whose changes take effect only at the next start.
 pub const RESTART_KEYS: [&str; 8] = [
     "listeners",
     "admin",
@@ -118,7 +116,7 @@ pub const RESTART_KEYS: [&str; 8] = [
     "log",
 ];
 
-/// The [`RESTART_KEYS`] that differ.
+/// Returns the [`RESTART_KEYS`] whose values differ.
 pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let has_changed = [
         old.listeners != new.listeners,
@@ -134,7 +132,7 @@ pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str
     keys.filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
 }
 
-/// Returns the files that a configuration names and that may change while the proxy runs.
+/// Returns the files that the configuration names and that the proxy watches for changes.
 fn files_of(config: &Config) -> Vec<PathBuf> {
     let tls = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
     let tls = tls.flat_map(|tls| [&tls.certificate, &tls.key]);

@@ -1,8 +1,8 @@
-//! Parses YAML into a tree of nodes with positions.
+//! Parses YAML into a tree of values with positions.
 //!
-//! The parser uses the events of serde-saphyr instead of its deserializer, which stops at the first error. Scalars stay
-//! text, and the type that reads a scalar decides whether it is valid. So `off` is not a boolean and `1.10` is not a
-//! number unless the type expects one.
+//! The parser uses the events of serde-saphyr, because the deserializer of serde-saphyr stops at the first error.
+//! Single values stay text until a type reads them. For example, `off` stays a word, and `1.10` becomes a number only
+//! if the type expects one.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Node {
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// An empty value, `~` or `null`. Equivalent to an absent key.
+    /// No value, `~` or `null`. Equivalent to an absent key.
     Null,
     Scalar {
         text: String,
@@ -37,7 +37,7 @@ pub(super) struct Key {
 }
 
 impl Kind {
-    /// Creates a node for a scalar. The parser reports a missing value as `~`.
+    /// Creates a single value, or [`Kind::Null`] for `~`. The parser reports a missing value as `~`, too.
     fn scalar(text: String, style: ScalarStyle) -> Self {
         if is_null(&text, style) {
             return Self::Null;
@@ -45,7 +45,7 @@ impl Kind {
         Self::Scalar { text, quoted: style != ScalarStyle::Plain }
     }
 
-    /// Returns the kind of the node for error messages such as `found a list; …`.
+    /// Returns the kind of the value for error messages, such as `a list` in `found a list; …`.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Null => "no value",
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// Parses `text`. After a syntax error, the parser stops, reports only this error and returns `None`.
+/// Parses `text`. Reports only the first syntax error, and then returns `None`.
 pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
     let options = options! { emit_comments: false };
     let mut events = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
     builder.document()
 }
 
-/// Returns the message of a syntax error, with a hint for common causes.
+/// Returns the message of a syntax error, with a hint for frequent causes.
 fn syntax_error(text: &str, position: Position, message: &str) -> String {
     let line = text.lines().nth(position.line - 1).unwrap_or_default();
     let indent: String = line.chars().take_while(|c| c.is_whitespace()).collect();
@@ -94,7 +94,7 @@ struct Builder<'p, 'input, I: Iterator<Item = (Event<'input>, Span)>> {
 }
 
 impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
-    /// Reads the YAML document. A second document in the file is an error.
+    /// Reads the document. Reports a second document in the same file as an error.
     fn document(&mut self) -> Option<Node> {
         let mut root = None;
         while let Some((event, span)) = self.events.next() {
@@ -115,8 +115,8 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         root
     }
 
-    /// Reads the node that `event` starts. Errors are reported at `position`: the position of the key for a section,
-    /// and of the value for a scalar.
+    /// Reads the value that starts with `event`. Errors are reported at `position`: the position of a single value, or
+    /// of the key of a section or list.
     fn node(&mut self, event: Event<'input>, position: Position, path: &str) -> Node {
         let id = self.errors.add_node(position, path.to_owned());
         let kind = if let Event::Scalar(text, style, ..) = event {
@@ -184,7 +184,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         Kind::Section(entries)
     }
 
-    /// Reads a key. If the key is not a scalar, reports an error, skips the value and returns `None`.
+    /// Reads a key. If the key is not a single value, reports an error, skips its value and returns `None`.
     fn key(&mut self, event: Event<'input>, span: Span, path: &str) -> Option<Key> {
         let position = position_of(span.start);
         if !event.is_node() {
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Every key was compared with every key before, which took 12 s in a release build.
+    /// The parser used to compare every key with all earlier keys. That took 12 s in a release build.
     #[test]
     fn reads_a_file_full_of_keys_in_linear_time() {
         let took = |keys: u32| {

@@ -10,12 +10,12 @@ use tokengauge_measure::slo;
 
 pub use render::{Screen, render, render_lines};
 
-/// The content of the view. An undefined value is `None` and shown as `–`, never as 0.
+/// The content of the view. An undefined figure is `None`, and shown as `–` instead of 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     /// One row per model, the busiest first.
     pub rows: Vec<Row>,
-    /// Totals over all models. Only rates and counts are set.
+    /// Totals over all models. Only rates and counts are set, because percentiles cannot be added up.
     pub totals: Row,
     pub budgets: Vec<Budget>,
 }
@@ -26,7 +26,7 @@ pub struct Row {
     pub model: String,
     /// Output tokens per second of all streams of this model, over the last 10 s.
     pub output: Option<f64>,
-    /// Highest output rate of a single second in the last 5 min.
+    /// Highest output tokens per second within one second, over the last 5 min.
     pub peak: Option<f64>,
     /// Median output rate of one stream, in tokens per second.
     pub per_stream: Option<f64>,
@@ -47,28 +47,28 @@ pub struct Budget {
     pub target: f64,
     pub good: u64,
     pub bad: u64,
-    /// Remaining ratio of the error budget. Negative if more than the budget was spent.
+    /// Remaining part of the error budget, at most 1. Negative if the budget is overspent.
     pub remaining: Option<f64>,
-    /// Burn rate of the error budget over the last 5 min. `burn_1h` is the burn rate over the last hour.
+    /// Burn rate of the error budget over the last 5 min. A rate of 1 spends the budget exactly within its window.
     pub burn_5m: Option<f64>,
     pub burn_1h: Option<f64>,
     pub exhaustion: Option<Duration>,
 }
 
-/// One exchange in flight.
+/// One request in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Live<'a> {
-    /// The model of the exchange. `None` if the model is not known yet.
+    /// The model of the request. `None` until the model is known.
     pub model: Option<&'a str>,
-    /// Whether the exchange is still waiting for its first token.
+    /// Whether the request is still waiting for its first token.
     pub waiting: bool,
 }
 
-/// Row name for requests whose model is not known yet, and for plain HTTP.
+/// Name of the row for requests without a known model, such as plain HTTP requests.
 const UNKNOWN: &str = "(unknown)";
 
 impl View {
-    /// Builds the view from the current load, the objectives and the exchanges in flight.
+    /// Builds the view from the current load, the objectives and the requests in flight.
     pub fn of<'a>(
         load: &load::Reading,
         objectives: &[slo::Reading],
@@ -96,7 +96,7 @@ impl View {
 
 impl Row {
     /// Adds the figures of one route to the row of its model. Rates and counts are added up. Percentiles cannot be
-    /// added, so the percentiles of the route with the most requests are shown.
+    /// added up, so the row shows the percentiles of a single busy route.
     fn add(&mut self, flow: &load::ModelReading) {
         let recent = &flow.recent;
         if recent.finished >= self.finished || self.first_token_p50.is_none() {

@@ -8,13 +8,13 @@ use crate::console::{Budget, Row, View};
 /// Text for an undefined value.
 const UNDEFINED: &str = "–";
 
-/// Maximum number of models in the table, so that the view fits a screen.
+/// Maximum number of models in the table, so that the table fits a screen.
 const MAX_ROWS: usize = 12;
 
-/// Maximum number of objectives in the table, so that the view fits a screen.
+/// Maximum number of SLOs in the table, so that the table fits a screen.
 const MAX_BUDGETS: usize = 8;
 
-/// Minimum width of the name column. In a narrow terminal, other columns are left out to keep this width.
+/// Minimum width of the name column. A narrow terminal shows fewer other columns instead of a shorter name.
 const MIN_NAME_WIDTH: usize = 10;
 
 /// Renders the view as a table of at most `width` characters per line.
@@ -51,7 +51,7 @@ pub fn render(view: &View, width: usize, colour: bool) -> String {
     out
 }
 
-/// Renders the view as one line per model and objective, for a log or a pipe.
+/// Renders the view for a log or a pipe: one line per model and one per SLO.
 pub fn render_lines(view: &View, since_start: Duration) -> String {
     let mut out = String::new();
     let at = since_start.as_secs();
@@ -89,7 +89,7 @@ fn without_spaces(text: &str) -> String {
     text.replace(' ', "")
 }
 
-/// A column of the table. In a narrow terminal, columns with a high rank are left out first.
+/// A column of the table. If the terminal is too narrow, the columns with the highest ranks are left out first.
 struct Column {
     title: &'static str,
     width: usize,
@@ -131,7 +131,7 @@ enum Tint {
 }
 
 impl Tint {
-    /// Adds the terminal's colour codes (SGR), which do not change the width of the text.
+    /// Adds the terminal's colour codes (SGR). They do not change the visible width of the text.
     fn paint(self, text: &str, colour: bool) -> String {
         let code = match self {
             Self::Bold => "1",
@@ -191,7 +191,7 @@ impl<const N: usize> Table<'_, N> {
         }
     }
 
-    /// Returns the total width of all columns with at most this rank.
+    /// Returns the total width of the columns whose rank is at most `rank`.
     fn width_up_to(&self, rank: u8) -> usize {
         let shown = self.columns.iter().filter(|column| column.rank <= rank);
         shown.map(|column| column.width).sum()
@@ -288,7 +288,7 @@ fn clip(text: &str, width: usize) -> String {
     short
 }
 
-/// A part of the terminal that is redrawn in place.
+/// A part of the terminal that is drawn again in the same place.
 #[derive(Debug, Default)]
 pub struct Screen {
     /// Number of lines in the previous drawing.

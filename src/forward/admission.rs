@@ -1,4 +1,4 @@
-//! The service that waits for a permit of the route's concurrency limiter.
+//! The service that admits requests: each waits for a permit of its route's concurrency limiter.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::route::ConcurrencyLimit;
 use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, ObserverEvent, RejectReason};
 
-/// A request that was admitted and may be sent to its upstream.
+/// A request that has its permit and may be sent to the upstream.
 #[derive(Debug)]
 pub struct AdmittedRequest {
     pub(super) request: Request<Upload>,
     pub(super) upstream: Arc<Upstream>,
-    /// Number of bytes to remove from the beginning of the path.
+    /// Length in bytes of the path prefix to strip.
     pub(super) stripped: usize,
     /// The permit of the concurrency limiter. `None` if the route has no limit.
     pub(super) permit: Option<Permit>,
-    /// When the whole exchange must end.
+    /// End of the total timeout of the request.
     pub(super) deadline: Option<Instant>,
 }
 
-/// Service that waits for a permit of the route's concurrency limiter before it calls the inner service.
+/// Service that calls the inner service once the route's concurrency limiter has granted a permit.
 #[derive(Clone, Debug)]
 pub struct Admission<S> {
     pub(super) inner: S,
@@ -64,7 +64,8 @@ where
         self.inner.poll_ready(cx)
     }
 
-    /// Enters the limiter here and not in the future, so that requests are queued in the order in which they arrive.
+    /// Enters the limiter immediately and not in the returned future, so that requests are queued in the order of
+    /// arrival.
     fn call(&mut self, request: OpenRequest) -> Self::Future {
         let OpenRequest { request, received_at, destination } = request;
         let destination = match destination {
@@ -148,8 +149,8 @@ async fn wait(
     }
 }
 
-/// Waits until the exchange is admitted. If this future is dropped earlier, the exchange leaves the queue. `body` is the
-/// request body, if it may be read before admission. The whole exchange must end at `deadline`.
+/// Waits until the limiter admits the request. Dropping this future removes the request from the queue. `body` is
+/// `None` if the request body must not be read yet. `deadline` is the end of the total timeout.
 async fn wait_for_permit(
     queued: Queued,
     body: Option<&mut Upload>,
@@ -176,8 +177,8 @@ async fn wait_for_permit(
     }
 }
 
-/// Creates the error for a request that got no permit. By the time in `Retry-After`, every exchange that is queued now
-/// has been admitted or rejected.
+/// Creates the error for a request that got no permit. `Retry-After` is the queue timeout. After that time, every
+/// request that is queued now has left the queue.
 fn overload(limit: &ConcurrencyLimit, cause: &str) -> ForwardError {
     ForwardError {
         retry_after: Some(limit.queue_timeout),
@@ -198,14 +199,14 @@ mod tests {
         queue_timeout: Duration::from_secs(3_600),
     };
 
-    /// Enters a limiter that has no free permit, and returns the queued exchange.
+    /// Enters a limiter that has no free permit. Returns the place in the queue.
     fn enter(limiter: &Arc<ConcurrencyLimiter>) -> Queued {
         let entry = limiter.enter();
         let Entry::Queued(queued) = entry else { panic!("not queued: {entry:?}") };
         queued
     }
 
-    /// The first event ends the wait. The permit is returned, whatever the event is.
+    /// The wait ends with whichever event comes first. The permit is returned in each case.
     #[tokio::test]
     async fn wait_ends_by_timeout_deadline_shutdown_or_admission() {
         const SHORT: Duration = Duration::from_millis(20);

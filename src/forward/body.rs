@@ -1,4 +1,4 @@
-//! Response bodies: relayed from the upstream, or written by the proxy.
+//! Response bodies, either read from the upstream or written by the proxy.
 //!
 //! A body owns everything that must live as long as the response: the upstream connection, the permit of the
 //! concurrency limiter, and the time limits.
@@ -24,8 +24,8 @@ use tokengauge_types::event::{Ending, TimeoutKind};
 #[derive(Debug)]
 pub struct RelayBody {
     source: Source,
-    /// Time limits of the response. `None` by default, because a proxy must not abort a model that thinks for a long
-    /// time.
+    /// Time limits of the response. `None` by default, because a model may think for a long time and must not be
+    /// aborted.
     timers: Option<Box<Timers>>,
     /// Held until the body is dropped.
     _permit: Option<Permit>,
@@ -39,13 +39,13 @@ enum Source {
     Upstream { incoming: Incoming, connection: Hold },
 }
 
-/// What a response body holds of its connection until the body is complete.
+/// What the response body owns of its upstream connection until the body is complete.
 #[derive(Debug)]
 pub enum Hold {
-    /// An HTTP/1.1 connection that this body drives. It returns to the pool once the body is complete. `None` if it must
-    /// not be reused.
+    /// An HTTP/1.1 connection that is polled together with this body. The pool is `None` if the connection must not be
+    /// reused.
     Http1(Box<Http1Connection>, Option<Arc<Pool>>),
-    /// A place on an HTTP/2 connection, which a separate task drives.
+    /// One stream of an HTTP/2 connection. A separate task polls the connection.
     Http2(#[expect(dead_code, reason = "dropping it frees the place")] StreamPermit),
     /// A connection that only a separate task holds.
     Nothing,
@@ -54,13 +54,13 @@ pub enum Hold {
 /// Time limits of a response body.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BodyTimeouts {
-    /// Maximum time between two frames of the body. Runs only while the client waits for the upstream.
+    /// Maximum time between two frames of the body. Time during which the client does not read is not counted.
     pub(super) idle: Option<Duration>,
-    /// For the whole exchange.
+    /// End of the total timeout of the request.
     pub(super) deadline: Option<Instant>,
 }
 
-/// The reason why a response body ends early. The client sees a truncated body, never a clean end.
+/// The reason why a response body ends early. The client can always recognize the truncation.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error(transparent)]
@@ -87,7 +87,7 @@ impl RelayBody {
         Self { source, timers: None, _permit: permit }
     }
 
-    /// Adds time limits to the body. When a limit is exceeded, the body ends with an error and reports that to
+    /// Adds time limits to the body. A body that exceeds a limit ends with an error, which is also reported to
     /// `observer`.
     pub(super) fn with_timeouts(
         mut self,
@@ -166,7 +166,7 @@ impl Source {
 }
 
 impl Hold {
-    /// Returns the connection or the place, because the body is complete.
+    /// Returns the connection to its pool, because the body is complete.
     fn release(&mut self) {
         if let Self::Http1(connection, Some(pool)) = std::mem::replace(self, Self::Nothing) {
             pool.keep(connection);
@@ -178,16 +178,16 @@ impl Hold {
 struct Timers {
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
     total: Option<Pin<Box<Sleep>>>,
-    /// Whether the client is waiting for a frame. The idle limit runs only during that time.
+    /// Whether the client is waiting for a frame. The idle limit counts only this time.
     is_waiting: bool,
-    /// Number of bytes that may still be passed on after the total time limit, because they were received before the
-    /// limit.
+    /// Number of bytes that may still reach the client after the total limit, because they can have been received in
+    /// time.
     left_after_total: usize,
     observer: RequestObserver,
 }
 
-/// Maximum number of bytes that are passed on after the total limit. hyper buffers at most 64 KiB of an HTTP/1 response,
-/// all of which the client receives. A body that never pauses still ends.
+/// Maximum number of bytes that reach the client after the total limit. hyper buffers at most 64 KiB of an HTTP/1
+/// response, so no received data is lost. The maximum ends a body whose upstream never pauses.
 const MAX_AFTER_TOTAL: usize = 512 * 1024;
 
 impl Timers {
@@ -257,8 +257,8 @@ mod tests {
         assert!(polled > created && idle.deadline() >= polled + LIMIT, "the pause does not count");
     }
 
-    /// The total limit also ends a stream whose upstream never pauses, or whose client hardly polls. Data that was
-    /// received before is passed on.
+    /// The total limit must end a stream even if the upstream never pauses or the client rarely reads. Data that was
+    /// received in time still reaches the client.
     #[tokio::test]
     async fn total_limit_ends_a_body_that_has_more_data_than_was_received() {
         let observer = observer();

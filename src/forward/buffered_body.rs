@@ -1,4 +1,4 @@
-//! The body of a request to an upstream, which can be read ahead before a connection takes it.
+//! The body of a request to an upstream, which can be read before a connection is available.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,9 +16,9 @@ use tokengauge_listen::{BodyError, ReceivedBody};
 use tokengauge_observe::tee::body::RequestBody;
 use tokengauge_observe::tee::{RequestObserver, UploadFlush};
 
-/// Maximum memory in bytes for a request body that is read before a connection takes the body. 64 KiB is about 16,000
-/// tokens of text, so nearly every request is read completely. A full queue of 1,000 holds at most 64 MiB. The last
-/// frame can exceed the limit by the size of hyper's buffer.
+/// Maximum memory in bytes for the part of a request body that waits for a connection. 64 KiB is about 16,000 tokens of
+/// text, so nearly every request fits completely. A full queue of 1,000 requests takes at most 64 MiB. The last frame
+/// can exceed the limit by the size of hyper's buffer.
 const MOST_BUFFERED: usize = 64 * 1024;
 
 /// The body of every request to an upstream, with the frames that were read before a connection takes the body.
@@ -26,14 +26,14 @@ const MOST_BUFFERED: usize = 64 * 1024;
 /// Each frame is observed when it is read from the client. The model and the kind of a call are therefore known even if
 /// no upstream can be reached.
 ///
-/// A body is read ahead while its exchange waits in the queue or for a connection. Over HTTP/1, hyper reads only one or
+/// A body is read ahead while its request waits in the queue or for a connection. Over HTTP/1, hyper reads only one or
 /// two pieces of a body that no task polls. hyper detects a closed connection only after the end of the body. Without
 /// reading ahead, the queue would fill with disconnected clients. Data beyond the limit stays with the client.
 ///
 /// A second attempt to send a request puts the frames of the first one back: see [`super::repeat`].
 pub struct Upload {
     body: RequestBody<ReceivedBody>,
-    /// Frames that were read and not yet returned. Boxed to save memory, because most bodies never wait.
+    /// Frames that were read from the client and not yet sent. `None` takes little memory, and most bodies never wait.
     #[expect(
         clippy::box_collection,
         reason = "every request pays for its size, and few requests use it"
@@ -41,13 +41,13 @@ pub struct Upload {
     frames: Option<Box<VecDeque<Frame<Bytes>>>>,
 }
 
-/// Returns the body of `request` if it may be read before an upstream asks for it. A client with `Expect: 100-continue`
-/// must not send a body only to get an error response.
+/// Returns the body of `request`, or `None` if the client sent `Expect: 100-continue`. Such a client must not send its
+/// body only to get an error response.
 pub(super) fn readable_body(request: &mut Request<Upload>) -> Option<&mut Upload> {
     (!request.headers().contains_key(EXPECT)).then(|| request.body_mut())
 }
 
-/// Reads `body` ahead, up to the limit. Returns only if the body fails.
+/// Reads `body` ahead, up to the memory limit. Returns only if the client's body fails.
 pub(super) async fn failure(body: Option<&mut Upload>) {
     if let Some(body) = body {
         let mut bytes = body.held_bytes();
@@ -79,7 +79,7 @@ impl Upload {
         self.body.report_end_by(flush);
     }
 
-    /// Reads and drops the part of the body that is within the limit, so that the observer receives it.
+    /// Reads and drops the body, up to the memory limit. The observer receives a copy of what is read.
     pub(super) async fn discard(mut self) {
         let mut bytes = self.held_bytes();
         while bytes < MOST_BUFFERED && !self.body.is_end_stream() {
@@ -88,7 +88,7 @@ impl Upload {
         }
     }
 
-    /// Puts frames back that were returned by [`poll_frame`](Body::poll_frame), so that they are returned again.
+    /// Puts frames back at the front. [`poll_frame`](Body::poll_frame) then returns these frames a second time.
     pub(super) fn prepend(&mut self, mut returned: VecDeque<Frame<Bytes>>) {
         if let Some(frames) = self.frames.take() {
             returned.extend(*frames);
@@ -109,7 +109,7 @@ impl Upload {
     }
 }
 
-/// Returns the memory that `frame` takes: its data and the frame itself, which is larger than the data of a short frame.
+/// Returns the memory of `frame` in bytes: its data, and the frame itself, which can be larger than short data.
 pub(super) fn held_bytes(frame: &Frame<Bytes>) -> usize {
     size_of_val(frame) + len(frame)
 }

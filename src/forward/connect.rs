@@ -1,4 +1,4 @@
-//! Opens connections to an upstream: DNS, TCP, proxy, TLS. Each new connection resolves the host name again, so that
+//! Opens connections to an upstream: DNS, TCP, proxy and TLS. Each new connection resolves the host name again, so that
 //! address changes need no restart.
 
 use std::io;
@@ -22,7 +22,7 @@ use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::tcp::TcpConnection;
 
-/// The reason why the configuration of an upstream cannot be used.
+/// The reason why the settings of an upstream cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error("upstream {0}: {1:?} is not a host name")]
@@ -47,7 +47,7 @@ impl From<hyper::Error> for Error {
     }
 }
 
-/// Time after which the next address is tried if the current attempt has not succeeded or failed yet (RFC 8305 §5).
+/// Maximum time of one attempt before the next address is tried in parallel (RFC 8305 §5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
@@ -128,8 +128,8 @@ impl Connector {
     }
 }
 
-/// Opens a TCP connection to the first address that answers. The attempts start one after the other, each as soon as
-/// the one before has failed or has taken [`ATTEMPT_DELAY`] (RFC 8305, "Happy Eyeballs").
+/// Opens a TCP connection to the first address that answers. The next attempt starts when the previous one has failed
+/// or has taken [`ATTEMPT_DELAY`] (RFC 8305, "Happy Eyeballs").
 async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
     let mut addresses = alternate_families(addresses).into_iter();
     let mut attempts = JoinSet::new();
@@ -158,7 +158,7 @@ async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
     }
 }
 
-/// Orders addresses so that IPv6 and IPv4 alternate, beginning with the family of the first address.
+/// Orders addresses so that IPv6 and IPv4 alternate. The family of the first address comes first.
 fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
     let (same, other): (Vec<_>, Vec<_>) =
@@ -205,8 +205,8 @@ impl Tls {
     }
 }
 
-/// Describes a failed TLS handshake. The error of a server certificate that is itself trusted as a certificate
-/// authority has no readable text.
+/// Describes a failed TLS handshake. If the server uses the certificate of a certificate authority, the original text
+/// is not readable and is replaced.
 fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     let text = error.to_string();
     if !text.contains("CaUsedAsEndEntity") {
@@ -222,8 +222,8 @@ fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     )
 }
 
-/// Returns the trusted root certificates. They are those of the system or of `SSL_CERT_FILE`, or Mozilla's if there are
-/// none. The configured certificates are added.
+/// Returns the trusted root certificates: those of the system or of `SSL_CERT_FILE`, and the configured `ca_file`. If
+/// the system has none, Mozilla's root certificates replace them.
 fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -249,7 +249,8 @@ fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
     Ok(roots)
 }
 
-/// Returns the value of the `Host` header: the host name, and the port unless it is the default of the scheme.
+/// Returns the value of the `Host` header, such as `example.com` or `example.com:8000`. The default port of the scheme
+/// is omitted.
 pub(super) fn host_header(config: &Config) -> Result<HeaderValue, SetupError> {
     let default_port = if config.tls { 443 } else { 80 };
     let host = &config.host;
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(explain(&io::Error::other("other"), None), "other");
     }
 
-    /// A listener with a full backlog, so that the next connection is neither accepted nor refused.
+    /// Returns the address of a listener with a full backlog. The next connection is neither accepted nor refused.
     async fn silent() -> (SocketAddr, TcpListener, TcpStream) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -304,8 +305,8 @@ mod tests {
         TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
     }
 
-    /// Connecting to an address that does not answer takes more than a minute. The second address must be tried before
-    /// that.
+    /// An attempt to connect to an address that does not answer takes more than a minute. The second address must be
+    /// tried earlier.
     #[tokio::test]
     async fn an_address_that_does_not_answer_delays_the_next_only_shortly() {
         let (dead, _listener, _first) = silent().await;

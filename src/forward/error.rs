@@ -11,18 +11,18 @@ use super::buffered_body::{Upload, readable_body};
 use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Label;
 
-/// The reason why a request gets no response from an upstream.
+/// The reason why the proxy answers a request with an error response.
 #[derive(Debug)]
 pub struct ForwardError {
     pub(super) ending: Ending,
-    /// The upstream that the request was for. `None` if the request was not forwarded.
+    /// The name of the upstream. `None` if the request failed before it was forwarded.
     pub(super) upstream: Option<Label>,
-    /// Details of the error, or empty. They come from this program, sockets, TLS and hyper. They never come from a URL
-    /// or a header, so they contain no secret.
+    /// Details of the error, or empty. The text comes from this program, sockets, TLS or hyper. The text contains no
+    /// URL and no header, and therefore no secret.
     pub(super) cause: String,
     /// Time after which the client should retry, if known.
     pub(super) retry_after: Option<Duration>,
-    /// The request body, if no connection has taken it and it may be read.
+    /// The request body, if no connection has taken it. `None` if the body must not be read.
     pub(super) unsent: Option<Box<Upload>>,
 }
 
@@ -35,13 +35,13 @@ impl ForwardError {
         Self { cause: cause.into(), ..Self::new(ending) }
     }
 
-    /// Adds the body of a request that no connection has taken.
+    /// Adds the body of `request`, which no connection has taken.
     pub(super) fn with_unsent(self, mut request: Request<Upload>) -> Self {
         let is_readable = readable_body(&mut request).is_some();
         Self { unsent: is_readable.then(|| Box::new(request.into_body())), ..self }
     }
 
-    /// Returns whether the upstream is at fault: it cannot be reached, or it does not respond.
+    /// Returns whether the upstream is at fault: it cannot be reached, or does not send a valid response in time.
     pub(super) const fn is_upstream_failure(&self) -> bool {
         match self.ending {
             Ending::UpstreamFailed(_)
@@ -64,7 +64,7 @@ impl ForwardError {
         }
     }
 
-    /// Creates an error response: a short JSON body in the format that OpenAI clients parse.
+    /// Creates the error response: a short JSON body in the format of OpenAI's errors.
     pub(super) fn to_response(&self) -> Response<Bytes> {
         let Self { ending, upstream, cause, retry_after, unsent: _ } = self;
         let (status, kind, description) = describe(*ending);
@@ -95,13 +95,13 @@ impl ForwardError {
     }
 }
 
-/// Rounds up to whole seconds, at least 1, because clients would retry immediately on 0.
+/// Rounds up to whole seconds, and to at least 1. Clients would retry immediately on 0.
 fn whole_seconds(time: Duration) -> u64 {
     let fraction = u64::from(time.subsec_nanos() > 0);
     (time.as_secs() + fraction).max(1)
 }
 
-/// Returns the HTTP status, the suffix of the error type, and the description for an outcome.
+/// Returns the HTTP status, the error type without its prefix `tokengauge_`, and the description.
 fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
     use RejectReason::{BadRequest, Draining, Loop, NoRoute, Overload};
     use TimeoutKind::{Connect, Idle, ResponseHeader, Total};

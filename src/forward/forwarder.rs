@@ -23,10 +23,10 @@ use tokengauge_types::event::RouteFacts;
 /// Dependencies of a [`Forwarder`].
 #[derive(Debug)]
 pub struct Dependencies {
-    /// The current routes. A reload replaces the table; each request keeps its original route.
+    /// The current routes. A reload replaces the table. A request that has started keeps its route.
     pub routes: Arc<ArcSwap<RouteTable>>,
     pub channel: Arc<ObservationChannel>,
-    /// Route facts that are reported for requests that match no route.
+    /// Route name and other labels for the telemetry of requests that match no route.
     pub unrouted: Arc<RouteFacts>,
     pub propagation: Propagation,
 }
@@ -60,7 +60,7 @@ impl Forwarder {
         Arc::new(Self { stack, channel, shutdown })
     }
 
-    /// Returns the service for the requests of one connection of `client`.
+    /// Returns the service that handles the requests of one client connection.
     pub fn service(&self, client: Peer) -> ForwardService {
         ForwardService { stack: self.stack.clone(), client }
     }
@@ -70,8 +70,8 @@ impl Forwarder {
         self.shutdown.send_replace(ShutdownState::Draining);
     }
 
-    /// Closes upgraded connections such as WebSockets, which no listener tracks. Called when the grace period of a
-    /// shutdown is over. Exchanges that end from now on count as aborted by this process.
+    /// Aborts upgraded connections such as WebSockets, which the listeners do not track. Called at the end of a
+    /// shutdown's grace period. From now on, requests that end early count as aborted by the proxy.
     pub fn abort(&self) {
         self.channel.cut();
         self.shutdown.send_replace(ShutdownState::Aborting);
@@ -85,9 +85,9 @@ pub struct ForwardService {
     client: Peer,
 }
 
-/// Implements hyper's trait directly, because the future of `hyper_util::service::TowerToHyperService` is large. It
-/// would reserve memory for a service and a whole request for the lifetime of the connection. The stack is always
-/// ready, so each request is passed on immediately.
+/// Implements hyper's trait directly to save memory. hyper keeps the memory of a request's future for the lifetime of
+/// the connection, and the future of `hyper_util::service::TowerToHyperService` is large. The stack is always ready, so
+/// no readiness check is needed.
 impl hyper::service::Service<Request<ReceivedBody>> for ForwardService {
     type Response = Response<ProxyBody>;
     type Error = Infallible;

@@ -1,4 +1,4 @@
-//! Rewrites the request line and headers for forwarding: hop-by-hop headers, host, path prefix and version.
+//! Rewrites requests and responses for forwarding: hop-by-hop headers, host, path prefix and HTTP version.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme as UriScheme};
@@ -11,8 +11,8 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Hop-by-hop headers, removed before forwarding. `TE`, `Upgrade` and the headers that `Connection` names are handled
-/// separately.
+/// Hop-by-hop headers, which are removed before forwarding. Separate code handles `TE`, `Upgrade` and the headers that
+/// `Connection` names.
 const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     KEEP_ALIVE,
@@ -23,11 +23,12 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// The request cannot be forwarded, because of its target or its headers.
+/// The request cannot be forwarded because of its URL or its headers.
 #[derive(Debug)]
 pub struct BadRequest;
 
-/// The only protocol that a connection can be upgraded to. Others, such as h2c, would carry requests past the routes.
+/// The only protocol that a connection can be upgraded to. Other protocols, such as h2c, could carry requests that
+/// bypass the routes.
 const WEBSOCKET: &str = "websocket";
 
 pub(super) fn wants_websocket(parts: &request::Parts) -> bool {
@@ -41,7 +42,7 @@ pub(super) fn upgrades_to_websocket(headers: &HeaderMap) -> bool {
     names(headers, &header::UPGRADE).any(|name| name.eq_ignore_ascii_case(WEBSOCKET))
 }
 
-/// Rewrites the request line and headers for `upstream`. Removes the first `stripped` bytes of the path.
+/// Rewrites the request line and headers for `upstream`. Strips the first `stripped` bytes of the path.
 pub(super) fn readdress(
     parts: &mut request::Parts,
     upstream: &Upstream,
@@ -89,7 +90,7 @@ pub(super) fn readdress(
     Ok(())
 }
 
-/// Converts an HTTP/2 request to HTTP/1.1. Used if the upstream chose HTTP/1.1 by ALPN.
+/// Converts an HTTP/2 request to HTTP/1.1, for an upstream that chose HTTP/1.1 during the TLS handshake (ALPN).
 pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
     if request.version() != Version::HTTP_2 {
         return;
@@ -106,8 +107,8 @@ pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
     }
 }
 
-/// Joins the `Cookie` headers of an HTTP/2 request for HTTP/1.1 (RFC 9113 §8.2.3). Clients of HTTP/2 may send each cookie
-/// in its own header, and many servers of HTTP/1.1 read only the first.
+/// Joins the `Cookie` headers of an HTTP/2 request into one (RFC 9113 §8.2.3). HTTP/2 clients may send each cookie in a
+/// separate header, but many HTTP/1.1 servers read only the first.
 fn join_cookies(headers: &mut HeaderMap) {
     let cookies: Vec<&[u8]> =
         headers.get_all(header::COOKIE).iter().map(|it| it.as_bytes()).collect();
@@ -118,27 +119,28 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the value of the `Host` header for an authority. User and password are not part of it (RFC 9110 §7.2).
+/// Returns the value of the `Host` header for an authority. Omits user and password, which do not belong there (RFC
+/// 9110 §7.2).
 fn host_without_user(authority: &Authority) -> Option<HeaderValue> {
     let text = authority.as_str();
     HeaderValue::try_from(text.rsplit_once('@').map_or(text, |(_, host)| host)).ok()
 }
 
-/// Returns whether the response has two framings: a transfer coding and a length. The coding applies (RFC 9112 §6.3).
-/// An attacker may have smuggled a response, so the connection must not be reused.
+/// Returns whether the response has both `Transfer-Encoding` and `Content-Length`. `Transfer-Encoding` applies (RFC
+/// 9112 §6.3). Such a response can be an attack (response smuggling), so the connection must not be reused.
 pub(super) fn has_ambiguous_length<B>(response: &Response<B>) -> bool {
     let headers = response.headers();
     headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH)
 }
 
-/// Returns whether `Transfer-Encoding` has a coding other than `chunked`, such as `gzip, chunked`. hyper decodes only
-/// `chunked`, so the other codings of the body would be lost.
+/// Returns whether `Transfer-Encoding` contains a coding other than `chunked`, such as `gzip, chunked`. hyper decodes
+/// only `chunked`, so the recipient would not know of the other codings.
 pub(super) fn has_unsupported_coding(headers: &HeaderMap) -> bool {
     names(headers, &header::TRANSFER_ENCODING)
         .any(|coding| !["chunked", "identity"].iter().any(|it| coding.eq_ignore_ascii_case(it)))
 }
 
-/// Rewrites the status line and headers of a response for the client.
+/// Rewrites the HTTP version and headers of a response for the client.
 pub(super) fn hand_back<B>(mut response: Response<B>, upgrade: bool) -> Response<B> {
     if has_ambiguous_length(&response) {
         response.headers_mut().remove(header::CONTENT_LENGTH);
@@ -180,8 +182,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
 }
 
-/// Returns whether a header is forwarded even if `Connection` names it. Without the header, the message would have
-/// another meaning, or a separate rule decides about the header.
+/// Returns whether a header is kept even if `Connection` names it. Without the header, the message would have another
+/// meaning, or separate code handles the header.
 fn is_protected(name: &HeaderName) -> bool {
     [
         header::HOST,
@@ -194,7 +196,7 @@ fn is_protected(name: &HeaderName) -> bool {
     .contains(name)
 }
 
-/// Returns the comma-separated names in all values of a header.
+/// Returns the comma-separated items in all values of a header.
 fn names<'a>(headers: &'a HeaderMap, header: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(header)

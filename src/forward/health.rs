@@ -1,4 +1,4 @@
-//! Counters and outages of one upstream. They outlive a reload of the configuration.
+//! Counters and outages of one upstream. A reload of the configuration does not reset them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ impl UpstreamHealth {
         self.name.as_str()
     }
 
-    /// Counts pooled connections that the upstream had closed before they were reused.
+    /// Counts pooled connections that the upstream closed before the proxy could reuse them.
     pub(super) fn count_stale(&self, connections: u64) {
         self.stale.fetch_add(connections, Ordering::Relaxed);
     }

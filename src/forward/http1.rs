@@ -32,7 +32,7 @@ pub struct Http1Connection {
     ended: Option<UpstreamStream>,
     notifier: Arc<Notifier>,
     waker: Waker,
-    /// Time at which the connection was last returned to the pool, or zero.
+    /// Time at which the connection was last returned to the pool. Zero if never.
     pub(super) idle_since: MonotonicInstant,
     pub(super) opened_at: MonotonicInstant,
     sent_at: MonotonicInstant,
@@ -44,16 +44,16 @@ pub struct Http1Connection {
 
 pub type Sent = Result<Response<Incoming>, TrySendError<Request<SentBody>>>;
 
-/// Maximum number of bytes of a response that are read at once, and of a request that wait for the upstream. Also the
-/// maximum size of response headers. A client that does not read holds one such buffer. hyper's default is 400 KiB.
+/// Maximum size in bytes of the read buffer, the write buffer and the response headers. If a client does not read, one
+/// such buffer stays in memory. hyper's default is 400 KiB.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// Maximum time between FIN and RST of an upstream that received data after it had closed the connection. The value is
-/// a round trip between continents.
+/// Maximum time between FIN and the RST that follows if request data reaches a closed connection. The value is a round
+/// trip between continents.
 const MAX_RESET_DELAY: Duration = Duration::from_millis(200);
 
-/// Maximum time, in addition to a round trip, in which RST answers a request that arrived while the upstream closed the
-/// connection. An upstream that has read a request does not fail that fast.
+/// Maximum time, added to a round trip, in which RST shows that the upstream closed the connection before it read the
+/// request. An upstream that has read a request does not fail that fast.
 const MAX_CLOSE_DELAY: Duration = Duration::from_millis(50);
 
 impl Http1Connection {
@@ -88,7 +88,7 @@ impl Http1Connection {
         self.idle_since > MonotonicInstant::ZERO
     }
 
-    /// Returns whether the connection can take a request, according to the events that the runtime has received.
+    /// Returns whether the connection can take a request. Uses only the events that the runtime has already received.
     pub(super) fn is_usable(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
         // This poll registered no waker, so the next poll must happen without a wake-up.
@@ -96,13 +96,13 @@ impl Http1Connection {
         self.connection.is_some() && self.sender.is_ready()
     }
 
-    /// Returns whether the connection can take a request, according to a query of the kernel.
+    /// Returns whether the connection can take a request. Asks the kernel, so that the answer is current.
     pub(super) fn is_open(&mut self) -> bool {
         let state = Arc::clone(&self.state);
         state.probe(|| self.is_usable())
     }
 
-    /// Sends `request` and waits for the response headers. If it fails, the request has been dropped.
+    /// Sends `request` and waits for the response headers. An error contains the request if no byte of it was written.
     pub(super) async fn send(&mut self, request: Request<SentBody>) -> Sent {
         self.state.begin_request();
         self.sent_at = clock::now();
@@ -114,7 +114,7 @@ impl Http1Connection {
         sent
     }
 
-    /// Returns whether the upstream ended the connection before it can have read the whole request, after
+    /// Returns whether the upstream closed the connection before it could read the whole request. Called after
     /// [`send`](Self::send) has failed.
     pub(super) async fn is_request_unread(&self) -> bool {
         let Some(stream) = &self.ended else { return false };
@@ -129,7 +129,8 @@ impl Http1Connection {
         }
     }
 
-    /// Polls the connection and then `wanted`, a future or stream that only progress on this connection makes ready.
+    /// Polls the connection and then `wanted`, such as the response headers. Only progress on this connection can make
+    /// `wanted` ready.
     pub(super) fn poll_with<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -157,15 +158,15 @@ impl Http1Connection {
         Poll::Pending
     }
 
-    /// Moves the connection to a separate task. This keeps an upload running during the response, even if the client
-    /// does not read the response.
+    /// Moves the connection to a separate task. An upload then continues during the response, even if the client does
+    /// not read the response.
     pub(super) fn detach(self) {
         if let Some(connection) = self.connection {
             tokio::spawn(connection);
         }
     }
 
-    /// Moves the connection to a separate task that supports an upgrade. Returns the sender for the request.
+    /// Moves the connection to a separate task that supports upgrades. Returns the handle that sends the request.
     pub(super) fn detach_for_upgrade(self) -> SendRequest<SentBody> {
         if let Some(connection) = self.connection {
             tokio::spawn(connection.with_upgrades());

@@ -1,8 +1,8 @@
 //! The HTTP/2 connections to one upstream.
 //!
-//! Requests share a connection up to the smaller of two limits: the number of streams that the upstream allows, and the
-//! number whose windows the connection can hold. Beyond, a further connection is opened. So neither the streams of a
-//! slow client nor a low limit of the upstream make other requests wait.
+//! Requests share a connection up to the upstream's limit of streams, and up to [`MAX_STREAMS`]. When the limit is
+//! reached, another connection is opened. A slow client or a low limit of the upstream therefore does not make other
+//! requests wait.
 
 use std::error::Error as _;
 use std::future::poll_fn;
@@ -31,21 +31,22 @@ type Connection = http2::Connection<TokioIo<UpstreamStream>, SentBody, TokioExec
 /// Flow-control window of one stream, in bytes.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 
-/// Maximum number of streams on one connection. The flow-control window of the connection is as large as the windows of
-/// all streams together. A client that does not read its stream therefore cannot stop other streams.
+/// Maximum number of streams on one connection. The connection's flow-control window is as large as those of this many
+/// streams. A client that does not read its stream therefore cannot block other streams.
 const MAX_STREAMS: usize = 64;
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
-/// Interval of pings. A dead network path is detected after this interval and hyper's ping timeout of 20 s.
+/// Interval of pings. If the network path is dead, the proxy notices after this interval and hyper's ping timeout of 20
+/// s.
 const PING: Duration = Duration::from_secs(30);
 
-/// The HTTP/2 connections to one upstream, both open ones and ones that are being opened.
+/// The HTTP/2 connections to one upstream, including connections that are still being opened.
 #[derive(Debug)]
 pub struct Http2Pool {
     connections: Mutex<Vec<Arc<Http2Connection>>>,
-    /// Number of streams that a new connection is expected to allow. 0 if the upstream has chosen HTTP/1.1.
+    /// Most recent limit of streams, which a new connection will probably have. 0 if the upstream has chosen HTTP/1.1.
     expected_streams: AtomicUsize,
-    /// Time after which a connection without streams is closed, if there are others.
+    /// Time after which an unused connection is closed. The last connection stays open.
     idle_timeout: Duration,
     /// Age after which a connection takes no further stream.
     max_age: Duration,
@@ -57,15 +58,15 @@ pub enum Channel {
     Http2(Http2Sender, StreamPermit),
 }
 
-/// The right to send one request on a connection, as one of its streams. Held until the response is complete.
+/// The right to use one stream of a connection. Held until the response is complete.
 #[derive(Debug)]
 pub struct StreamPermit(Arc<Http2Connection>);
 
 enum Found {
     Place(StreamPermit),
-    /// A connection that another request is opening. Its limit of streams is not known yet.
+    /// Another request is opening a connection. This request waits, because the number of streams is not known yet.
     Pending(Waiting),
-    /// The caller must open a new connection. The permit lets its first stream use this connection.
+    /// The caller must open a new connection. The permit is for its first stream.
     New(StreamPermit),
 }
 
@@ -84,7 +85,7 @@ struct Http2Connection {
 #[derive(Clone, Debug)]
 enum Phase {
     Connecting,
-    /// The connection carries one stream, because the upstream has not sent its limit yet.
+    /// The connection is open for one stream, because the upstream has not sent its limit yet.
     Settling,
     Open,
     /// The upstream has chosen HTTP/1.1.
@@ -96,17 +97,17 @@ enum Phase {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Number of places in use.
+    /// Number of streams in use.
     active: usize,
-    /// Number of places. 0 until the limit of the upstream is known.
+    /// Maximum number of streams. 0 until the upstream has sent its limit.
     max: usize,
-    /// Number of requests that wait until the limit is known.
+    /// Number of requests that wait for the upstream's limit.
     waiting: usize,
     /// When the last stream ended.
     idle_since: MonotonicInstant,
 }
 
-/// A request that waits for the limit of a connection.
+/// A request that waits for a connection's limit of streams.
 #[derive(Debug)]
 struct Waiting(Arc<Http2Connection>);
 
@@ -132,8 +133,8 @@ impl Http2Pool {
         })
     }
 
-    /// Returns a place on a connection. Opens a connection if no place is free. Requests that arrive while the
-    /// connection is being opened wait for it, up to the expected number of places.
+    /// Returns the permit for one stream. Opens a connection if all streams are in use. Further requests then wait for
+    /// the new connection, up to the expected number of streams.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         connector: &Arc<Connector>,
@@ -187,7 +188,7 @@ impl Http2Pool {
 }
 
 impl Http2Connection {
-    /// Creates a connection that is being opened, with one place in use.
+    /// Creates the state of a connection that is being opened, with one stream in use.
     fn connecting() -> Self {
         Self {
             began: clock::now(),
@@ -290,7 +291,7 @@ impl StreamPermit {
         is_free.then(|| Self(Arc::clone(connection)))
     }
 
-    /// Waits until the connection is open. For the request that opens it.
+    /// Waits until the connection is open. Called for the request that opens the connection.
     async fn opened(self) -> Result<(Channel, ConnectTimings), Error> {
         let mut phase = self.0.phase.subscribe();
         let phase = phase.wait_for(|phase| !matches!(phase, Phase::Connecting)).await;
@@ -311,7 +312,7 @@ impl StreamPermit {
         }
     }
 
-    /// Returns the connection of this permit, for a request that did not open it and waited for `wait`.
+    /// Returns the connection, for a request that did not open it. `wait` is the time that the request waited.
     fn reused(self, wait: Option<Duration>) -> Option<(Channel, ConnectTimings)> {
         let (sender, opened) = self.0.opened.get()?;
         let connected = ConnectTimings {
@@ -324,7 +325,7 @@ impl StreamPermit {
         Some((Channel::Http2(sender, self), connected))
     }
 
-    /// Prevents further streams on the connection, because it has refused one.
+    /// Starts no further streams on the connection, because it refused a stream or failed.
     pub(super) fn retire(&self) {
         self.0.close();
     }
@@ -341,7 +342,7 @@ impl Drop for StreamPermit {
 }
 
 impl Waiting {
-    /// Waits for `connection` if it is being opened, and if it is expected to have a place for this request.
+    /// Waits for `connection` if it is still being opened and will probably have a stream for this request.
     fn join(connection: &Arc<Http2Connection>, expected: usize) -> Option<Self> {
         if !matches!(*connection.phase.borrow(), Phase::Connecting | Phase::Settling) {
             return None;
@@ -352,7 +353,7 @@ impl Waiting {
         has_place.then(|| Self(Arc::clone(connection)))
     }
 
-    /// Waits until the limit of the connection is known, or until it is not used for HTTP/2.
+    /// Waits until the limit of streams is known, or until the connection turns out to use HTTP/1.1 or to fail.
     async fn settled(self, limit: Option<Duration>) -> Result<(), Error> {
         let mut phase = self.0.phase.subscribe();
         let settled = phase.wait_for(|phase| !matches!(phase, Phase::Connecting | Phase::Settling));
@@ -376,7 +377,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Drives `connection` to its end. Does not keep it open: it closes when no request and no pool holds it.
+/// Polls `connection` until it ends. The connection ends when neither a request nor the pool uses it.
 async fn drive(
     connection: Connection,
     state: Arc<StreamState>,

@@ -1,7 +1,7 @@
 //! Reads the tenant, session and variant of a request from the configured headers.
 //!
-//! The headers are forwarded unchanged. A header with a credential, such as an API key, can identify a tenant only as a
-//! hash. The credential itself is never recorded.
+//! The headers are forwarded unchanged. If a header contains a credential, such as an API key, only its hash identifies
+//! the tenant. The credential itself is never recorded.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use ring::hmac;
 use tokengauge_types::event::CallerIdentity;
 use tokengauge_types::label::Name;
 
-/// Number of hexadecimal digits of the hash that are kept (64 bits). The probability of a collision among 100 values is
-/// 10⁻¹⁵.
+/// Number of hexadecimal digits of a hash that are kept (64 bits). Among 100 values, the probability of a collision is
+/// less than 10⁻¹⁵.
 const HASH_DIGITS: usize = 16;
 
-/// The headers that provide each value. A value whose source is `None` is not read.
+/// The headers that contain each value. `None` means that the value is not read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Config {
     pub tenant: Option<Source>,

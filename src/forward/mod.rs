@@ -1,6 +1,7 @@
 //! Forwards requests to upstreams and streams responses back, unchanged.
 //!
 //! [`Forwarder`] is a stack of tower services: route → observe → respond → admission → relay.
+//! An *exchange* is a request and its response.
 //!
 //! **Cancellation.** When the client disconnects, hyper drops the future of the request or, later, the response body.
 //! Both own the connection to the upstream, which closes at the same time. The closed connection makes an engine stop
@@ -65,29 +66,29 @@ pub type ProxyBody = ResponseBody<RelayBody>;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ShutdownState {
     Serving,
-    /// Active exchanges may finish. Queued requests are rejected.
+    /// Active requests may finish. Queued requests are rejected.
     Draining,
-    /// Active exchanges are aborted.
+    /// Active requests are aborted.
     Aborting,
 }
 
 /// Configuration of one upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Name of the upstream: its key below `upstreams` in the configuration, or `default`.
+    /// Name of the upstream: the key under `upstreams` in the configuration, or `default`.
     pub name: Label,
     pub tls: bool,
     pub host: String,
     pub port: u16,
-    /// Path prefix of the upstream URL, added after the route's prefix is stripped. Empty, or starts with `/` and does
-    /// not end with `/`.
+    /// Path prefix of the upstream URL, such as `/v1`, or empty. Added after the route's prefix is stripped. Does not
+    /// end with `/`.
     pub base_path: String,
     pub protocol: Protocol,
-    /// Whether the client's `Host` header is forwarded. If not, the upstream's own host name is sent.
+    /// Whether the client's `Host` header is forwarded. If false, the upstream's host name is sent instead.
     pub keep_host: bool,
     /// A PEM file with additional root certificates for this upstream.
     pub ca_file: Option<PathBuf>,
-    /// SHA-256 of `ca_file`, so that a changed file is a changed configuration. `None` if the file was not read.
+    /// SHA-256 of `ca_file`, so that a changed file counts as a changed configuration. `None` if the file was not read.
     pub ca_digest: Option<[u8; 32]>,
     pub timeouts: Timeouts,
     /// Idle timeout of pooled connections. Must be shorter than the keep-alive timeout of the upstream (5 s for
@@ -95,10 +96,10 @@ pub struct Config {
     pub pool_idle: Duration,
     /// Maximum number of idle connections in the pool.
     pub pool_size: usize,
-    /// Age after which a connection takes no further request. A new connection resolves the host name again.
+    /// Age after which a connection is not reused. A new connection resolves the host name again.
     pub max_connection_age: Duration,
     pub retry: Retry,
-    /// HTTP proxy in front of the upstream. If `None`, the upstream is connected directly.
+    /// HTTP proxy for connections to the upstream. `None` means a direct connection.
     pub proxy: Option<Proxy>,
     /// Resolves host names. If `None`, the system does.
     pub resolver: Option<Resolver>,
@@ -108,19 +109,19 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// One connection per stream; closing it cancels the request.
+    /// One connection per request. Closing the connection cancels the request.
     #[default]
     Http1,
-    /// Negotiated by ALPN over TLS, otherwise with prior knowledge.
+    /// Many requests per connection. Negotiated by ALPN over TLS. Needs prior knowledge without TLS.
     Http2,
 }
 
-/// Which requests are sent a second time if a reused connection ends before any byte of the response.
+/// Which requests are sent a second time if a reused connection ends before the first byte of the response.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retry {
-    /// Requests that the upstream cannot have read completely, and requests that are idempotent: by their method, or by
-    /// an `Idempotency-Key` header.
+    /// Requests that are safe to repeat: the upstream cannot have read them completely, or they are idempotent by their
+    /// method or an `Idempotency-Key` header.
     #[default]
     Safe,
     /// All requests.
@@ -129,13 +130,13 @@ pub enum Retry {
     Never,
 }
 
-/// Timeouts of one exchange. `None` disables a timeout. By default only connecting has a timeout, because the proxy
-/// must not abort a model that thinks for a long time.
+/// Timeouts of one request. `None` disables a timeout. By default, only connecting has a timeout. A model may think for
+/// a long time, and the proxy must not abort it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Timeouts {
     /// Maximum time for DNS, TCP and TLS together.
     pub connect: Option<Duration>,
-    /// Maximum time from the sent request to the response headers.
+    /// Maximum time from the start of sending the request to the response headers.
     pub head: Option<Duration>,
     /// Maximum time between two frames of the response body.
     pub idle: Option<Duration>,
@@ -150,18 +151,18 @@ impl Default for Timeouts {
 }
 
 impl Config {
-    /// Default idle timeout of pooled connections without TLS. Shorter than the 5 s of uvicorn, the server of most
-    /// self-hosted engines.
+    /// Default idle timeout of pooled connections without TLS. Most self-hosted engines use the server uvicorn, which
+    /// closes idle connections after 5 s.
     pub const POOL_IDLE_PLAIN: Duration = Duration::from_secs(4);
-    /// Default idle timeout of pooled connections with TLS. Providers keep idle connections for 60 s or longer. Each
-    /// reused connection saves a TLS handshake of 2 round trips.
+    /// Default idle timeout of pooled connections with TLS. Providers keep idle connections open for 60 s or longer.
+    /// Reuse saves the TLS handshake, which takes 2 round trips.
     pub const POOL_IDLE_TLS: Duration = Duration::from_secs(50);
-    /// Default maximum number of idle connections, enough for the connections that a burst leaves. When the pool is
-    /// full, the oldest connections are closed first.
+    /// Default maximum number of idle connections, enough for a burst of requests. When the pool is full, the least
+    /// recently used connection is closed.
     pub const POOL_SIZE: usize = 1_024;
-    /// Default age after which a connection takes no further request. Without it, steady traffic would stay on the
-    /// address of its first connections for days after a change of the DNS answer. 5 minutes is a usual lifetime of DNS
-    /// records, and makes the cost of new connections small.
+    /// Default age after which a connection is not reused. Without this limit, steady traffic would stay on the old
+    /// addresses for days after a DNS change. DNS records usually live for 5 minutes, and opening connections at this
+    /// interval costs little.
     pub const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
 
     /// Returns an upstream with default settings.
@@ -195,8 +196,8 @@ mod tests {
 
     use super::*;
 
-    /// Limits the size of the state of one stream, in addition to hyper's buffers. Each byte counts 5,000 times with
-    /// 5,000 streams.
+    /// Limits the memory of one stream, in addition to hyper's buffers. With 5,000 streams, each byte counts 5,000
+    /// times.
     #[test]
     fn a_stream_stays_small() {
         let response = size_of::<ProxyBody>();

@@ -1,4 +1,4 @@
-//! Opens the exchange of a routed request, for the [`ObserveLayer`](tokengauge_observe::ObserveLayer).
+//! Starts the observation of a routed request, for the [`ObserveLayer`](tokengauge_observe::ObserveLayer).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokengauge_observe::{OpenExchange, RequestContext, describe_request};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{RejectReason, Scheme};
 
-/// A request whose exchange is open. While its body is read and sent, the body reports events to the observer.
+/// A request that is being observed. The body reports to the observer while it is read from the client and sent.
 #[derive(Debug)]
 pub struct OpenRequest {
     pub(super) request: Request<Upload>,

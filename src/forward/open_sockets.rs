@@ -1,4 +1,4 @@
-//! The sockets of this process to upstreams, to recognize requests that this process has sent to itself.
+//! The sockets of this process to upstreams. They show whether the proxy has sent a request to itself (a loop).
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -6,11 +6,10 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 
 use tokengauge_types::tcp::TcpConnection;
 
-/// The local and remote addresses of every open connection to an upstream. The set is global, because sockets belong to
-/// the process.
+/// Local and remote address of every open connection to an upstream. Global, because sockets belong to the process.
 static OPEN: LazyLock<RwLock<HashSet<(SocketAddr, SocketAddr)>>> = LazyLock::new(RwLock::default);
 
-/// Registers a connection to an upstream until it is dropped.
+/// An entry of [`OPEN`]. Dropping this value removes the entry.
 #[derive(Debug)]
 pub struct OpenSocket(SocketAddr, SocketAddr);
 
@@ -28,7 +27,8 @@ impl Drop for OpenSocket {
     }
 }
 
-/// Returns whether the client of `connection` is this process itself: a connection to an upstream has the same two ends.
+/// Returns whether the client of `connection` is this process. If so, a connection to an upstream has the same two
+/// addresses.
 pub(super) fn is_own(connection: &TcpConnection) -> bool {
     let ends = (canonical(connection.remote), canonical(connection.local));
     OPEN.read().unwrap_or_else(PoisonError::into_inner).contains(&ends)

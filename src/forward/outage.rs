@@ -1,4 +1,5 @@
-//! Decides which failed requests of one upstream are logged, so that an outage leaves some lines and not one per request.
+//! Decides which failed requests are logged, so that an outage of an upstream causes a few log lines instead of one per
+//! request.
 
 use std::mem;
 use std::sync::Mutex;
@@ -8,14 +9,13 @@ use std::time::Duration;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::sync::lock;
 
-/// Minimum time between two warnings about one upstream. A line per minute shows that the outage continues.
+/// Minimum time between two warnings about one upstream. One line per minute shows that the outage continues.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The failed requests of one upstream.
 #[derive(Debug, Default)]
 pub struct OutageLog {
-    /// Whether a warning was logged and no response has arrived since. Separate from `failures`, because every response
-    /// reads it.
+    /// Whether an outage was logged and no response has arrived since. Atomic, because every response reads this flag.
     is_failing: AtomicBool,
     failures: Mutex<Failures>,
 }
@@ -27,7 +27,7 @@ struct Failures {
 }
 
 impl OutageLog {
-    /// Records a request that got no response. If a warning is due, returns the number of failed requests since the
+    /// Records a request that got no response. If a warning is due, returns the number of such requests since the
     /// previous warning.
     pub fn record_failure(&self, at: MonotonicInstant) -> Option<u64> {
         let mut failures = lock(&self.failures);

@@ -12,8 +12,8 @@ use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 
-/// Idle connections, with the most recently used at the back. The most recently used connection is taken first, so that
-/// surplus connections reach their idle timeout.
+/// Idle connections, ordered by their last use. The most recently used connection is reused first, so that unneeded
+/// connections reach their idle timeout.
 #[derive(Debug)]
 pub struct Pool {
     idle_timeout: Duration,
@@ -24,21 +24,21 @@ pub struct Pool {
     health: Arc<UpstreamHealth>,
 }
 
-/// Detects an upstream that closes its connections before they are reused.
+/// Detects that the upstream closes idle connections before the proxy can reuse them.
 #[derive(Debug, Default)]
 struct Reuse {
-    /// Number of consecutive attempts to reuse a connection that found only closed ones.
+    /// Number of consecutive attempts to reuse a connection that found only closed connections.
     failures: AtomicU32,
-    /// End of the current pause of pooling, in nanoseconds of the monotonic clock.
+    /// End of the current pause of the pool, in nanoseconds of the monotonic clock.
     paused_until: AtomicU64,
     was_logged: AtomicBool,
 }
 
-/// Number of failures in a row after which connections are not pooled for [`PAUSE`]. A restart of the upstream causes
-/// one failure, whatever the number of connections.
+/// Number of failures in a row that start a [`PAUSE`]. A restart of the upstream causes only one failure, because the
+/// first attempt removes all closed connections.
 const MAX_FAILURES: u32 = 3;
 
-/// Time for which the pool keeps no connections. After this pause, a single failure starts the next pause.
+/// Time for which no connection is added to the pool. After the pause, a single failure starts the next one.
 const PAUSE: Duration = Duration::from_secs(60);
 
 impl Pool {
@@ -53,7 +53,7 @@ impl Pool {
         }
     }
 
-    /// Takes an open connection. Closes connections that are too old.
+    /// Takes an open connection, if there is one. Closes connections that are too old.
     pub(super) fn take(&self) -> Option<Box<Http1Connection>> {
         let now = clock::now();
         let idle_since = now.saturating_sub(self.idle_timeout);
@@ -77,7 +77,7 @@ impl Pool {
         taken
     }
 
-    /// Returns `connection` to the pool, if the connection is still usable.
+    /// Returns `connection` to the pool if it is still usable. Otherwise, closes it.
     pub(super) fn keep(self: &Arc<Self>, mut connection: Box<Http1Connection>) {
         let now = clock::now();
         let is_pooling = self.max_idle > 0
@@ -105,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// Records that a reused connection turned out to be closed.
+    /// Records that the upstream had closed a reused connection.
     pub(super) fn on_reuse_failed(&self) {
         let Reuse { failures, paused_until, was_logged } = &self.reuse;
         if failures.fetch_add(1, Ordering::Relaxed) + 1 < MAX_FAILURES {
@@ -118,7 +118,7 @@ impl Pool {
         }
     }
 
-    /// Closes connections that exceeded the idle timeout. Returns the number of remaining connections.
+    /// Closes connections after their idle timeout. Returns the number of remaining connections.
     fn expire(&self, now: MonotonicInstant) -> usize {
         let oldest = now.saturating_sub(self.idle_timeout);
         let mut idle = lock(&self.idle);
@@ -131,7 +131,7 @@ impl Pool {
     }
 }
 
-/// Closes expired connections periodically. Ends when the pool holds no idle connection.
+/// Closes idle connections periodically after their timeout. Returns when the pool is empty.
 async fn expire_idle(pool: Arc<Pool>) {
     loop {
         tokio::time::sleep(pool.idle_timeout).await;

@@ -1,7 +1,7 @@
-//! HTTP requests that the proxy itself makes, such as scrapes. Each is one GET whose complete response must fit a size
-//! limit.
+//! HTTP requests that the proxy sends for itself, such as scrapes. Each is a GET request with a limit on the size of
+//! the response.
 //!
-//! Each request uses a new connection, with the same DNS, proxy and TLS settings as connections to an upstream.
+//! Each request uses a new connection. DNS, proxy and TLS are configured as for connections to an upstream.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -79,10 +79,10 @@ impl HttpProbe {
         Ok(Self { target: Uri::try_from(target).map_err(unusable)?, connector, headers, max_bytes })
     }
 
-    /// Fetches the response body. The caller enforces a timeout by dropping the future, which closes the connection.
+    /// Fetches the response body. To enforce a timeout, the caller drops the future, which closes the connection.
     ///
     /// # Errors
-    /// If the response is incomplete, or its status is not 2xx.
+    /// Returns an error if the response is incomplete or its status is not 2xx.
     pub async fn fetch(&self) -> Result<Bytes, ProbeError> {
         let (stream, _) = self.connector.connect().await.map_err(|error| match error {
             connect::Error::Failed(_, cause) => ProbeError::Unreachable(cause),
@@ -129,7 +129,7 @@ impl HttpProbe {
     }
 }
 
-/// Returns an error that names the failed step, from hyper's message, and the reason, from the source of that error.
+/// Returns an error with the failed step (hyper's message) and the reason (the source of hyper's error).
 fn unreachable(error: &hyper::Error) -> ProbeError {
     ProbeError::Unreachable(match error.source() {
         Some(source) => format!("{error}: {source}"),

@@ -1,7 +1,7 @@
-//! The configured HTTP proxy in front of an upstream.
+//! The configured HTTP proxy between this process and an upstream.
 //!
 //! `hyper_util::client::legacy::connect::proxy::Tunnel` is not suitable. Its errors do not contain the status of a
-//! refused CONNECT. It also rejects every success status except 200, although RFC 9110 allows any 2xx status.
+//! refused CONNECT request. It rejects every success status except 200, but RFC 9110 allows any 2xx status.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use http::HeaderValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An HTTP proxy that is reached without TLS. It opens CONNECT tunnels to `https` upstreams. Requests for `http`
-/// upstreams are sent to the proxy itself.
+/// An HTTP proxy, which is reached without TLS. For `https` upstreams, it opens a tunnel (CONNECT). For `http`
+/// upstreams, it receives the requests and forwards them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Proxy {
     /// Host name or IP address of the proxy. An IPv6 address has no brackets.
     pub host: String,
     pub port: u16,
-    /// Value of `Proxy-Authorization`. It is marked as sensitive, so that `Debug` does not print it.
+    /// Value of `Proxy-Authorization`. The value is marked as sensitive, so that `Debug` does not print it.
     pub(super) authorization: Option<HeaderValue>,
 }
 
@@ -63,8 +63,8 @@ impl Proxy {
     }
 }
 
-/// Reads the response headers to CONNECT and returns the status. Reads one byte at a time, so that no data of the
-/// tunnel is consumed.
+/// Reads the headers of the response to CONNECT and returns the status code. Reads single bytes, so that no data after
+/// the headers is consumed.
 async fn read_status(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! The innermost service: sends an admitted request to its upstream and returns the response.
+//! The innermost service. Sends an admitted request to its upstream and returns the response.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -34,14 +34,14 @@ use tokengauge_types::event::{
     ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
 };
 
-/// Sends each request to its upstream. The response body drives the connection.
+/// Sends each request to its upstream. Polling the response body also makes the connection progress.
 #[derive(Clone, Debug)]
 pub struct Relay {
     pub(super) shutdown: watch::Sender<ShutdownState>,
 }
 
-/// The response future of [`Relay`]. It is boxed, because hyper reserves memory for the future of a request for the
-/// lifetime of the connection. The memory of the box is freed once the response headers are returned.
+/// The response future of [`Relay`]. It is boxed to free its memory when the response headers are returned. hyper would
+/// keep an unboxed future in memory for the lifetime of the connection.
 type RelayFuture = Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>;
 
 impl Service<AdmittedRequest> for Relay {
@@ -63,14 +63,14 @@ impl Service<AdmittedRequest> for Relay {
     }
 }
 
-/// State of one exchange with an upstream, until the response headers arrive.
+/// State of one request from its admission to the response headers.
 struct Exchange {
     upstream: Arc<Upstream>,
     observer: RequestObserver,
     permit: Option<Permit>,
     deadline: Option<Instant>,
     shutdown: watch::Sender<ShutdownState>,
-    /// Whether the request was sent before, on a connection that turned out to be closed.
+    /// Whether this is the second attempt, because the connection of the first attempt had been closed.
     is_repeated: bool,
 }
 
@@ -83,7 +83,7 @@ struct Received {
 /// The result of sending a request on a reused connection.
 enum Reused {
     Received(Received),
-    /// The request has to be sent on a new connection.
+    /// The request must be sent again on a new connection.
     Lost(Box<Request<Upload>>),
 }
 
@@ -94,12 +94,13 @@ struct AttemptError {
     unsent: Option<Box<Request<Upload>>>,
     /// Whether the upstream cannot have read the whole request.
     is_unread: bool,
-    /// Whether the connection ended before any byte of the response.
+    /// Whether the connection ended before the first byte of the response.
     is_lost: bool,
 }
 
 impl Received {
-    /// Returns an error if the response cannot be passed on.
+    /// Returns an error if the response cannot be forwarded: it switches protocols unexpectedly, or has an unsupported
+    /// transfer coding.
     fn if_expected(self, upgrade: bool) -> Result<Self, ForwardError> {
         let headers = self.response.headers();
         let is_switch = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -150,8 +151,8 @@ impl Exchange {
         }
     }
 
-    /// Sends the request within the time limits. If a reused connection turns out to be closed, the request is sent
-    /// once more on a new connection, provided that [`Retry`] allows it.
+    /// Sends the request within its time limits. If a reused connection turns out to be closed and [`Retry`] allows a
+    /// repetition, sends the request a second time on a new connection.
     async fn send(
         &mut self,
         request: Request<Upload>,
@@ -178,7 +179,7 @@ impl Exchange {
         self.send_once(channel, connected, request, upgrade).await
     }
 
-    /// Sends the request. If it fails, it is not sent again.
+    /// Sends the request once. After a failure, there is no second attempt.
     async fn send_once(
         &self,
         channel: Channel,
@@ -224,8 +225,8 @@ impl Exchange {
         Ok(Reused::Lost(Box::new(request)))
     }
 
-    /// Opens a connection. Meanwhile, reads the body ahead, so that the observer has the request even if the upstream
-    /// never responds.
+    /// Opens a connection. Reads the request body ahead at the same time, so that the observer has the request even
+    /// without a response.
     async fn connect(
         &self,
         mut request: Request<Upload>,
@@ -329,7 +330,7 @@ impl Exchange {
         }
     }
 
-    /// Decides who drives `connection` during the response body.
+    /// Decides whether the response body or a separate task polls `connection`.
     fn hold(&self, connection: Box<Http1Connection>, response: &Response<Incoming>) -> Hold {
         // During a second attempt, `is_uploaded` can be true because of the first one.
         if self.is_repeated || !self.observer.is_uploaded() {
@@ -369,7 +370,7 @@ impl Exchange {
         AttemptError { unsent, ..self.sending_error(&error.into_error()).into() }
     }
 
-    /// Returns the earlier of the two time limits that apply until the response headers arrive.
+    /// Returns the earlier of the two limits for the response headers: the headers timeout and the total timeout.
     fn head_limit(&self) -> Option<(Instant, TimeoutKind)> {
         let head = self.upstream.config().timeouts.head;
         let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));

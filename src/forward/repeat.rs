@@ -1,4 +1,5 @@
-//! Requests that can be sent a second time, because the connection of the first attempt turned out to be closed.
+//! Requests that can be sent a second time. This is needed if the upstream had closed the connection of the first
+//! attempt.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,35 +16,35 @@ use tokengauge_listen::BodyError;
 use tokengauge_observe::tee::UploadFlush;
 use tokengauge_types::sync::lock;
 
-/// Maximum length in bytes of a request body that is kept for a second attempt: a prompt of 250,000 tokens. A body
-/// without a known length is kept up to [`MAX_KEPT_UNKNOWN`].
+/// Maximum length in bytes of a request body that is kept for a second attempt: a prompt of about 250,000 tokens. If
+/// the length is not known, [`MAX_KEPT_UNKNOWN`] applies.
 const MAX_KEPT: u64 = 1024 * 1024;
 const MAX_KEPT_UNKNOWN: u64 = 64 * 1024;
 
-/// Memory in bytes that is reserved for the frames themselves, in addition to an eighth of the length of the body. A
-/// body that arrives in pieces below 1 KiB takes more, and is not kept.
+/// Memory in bytes that is reserved for the frame structures, in addition to an eighth of the body's length. A body
+/// that arrives in frames below 1 KiB needs more, and is then not kept.
 const FRAMES_ALLOWANCE: u64 = 4 * 1024;
 
-/// Maximum number of bytes that an upstream keeps for the second attempts of all its requests together. Requests beyond
-/// the limit are not repeated.
+/// Maximum memory in bytes for kept request bodies, per upstream. When the limit is reached, further requests are not
+/// kept and cannot be repeated.
 pub const MAX_KEPT_TOTAL: usize = 64 * 1024 * 1024;
 
-/// Headers by which a client declares that the upstream recognizes a repeated request.
+/// Headers with an idempotency key. With such a key, the upstream recognizes a repeated request.
 const IDEMPOTENCY_KEYS: [HeaderName; 2] =
     [HeaderName::from_static("idempotency-key"), HeaderName::from_static("x-idempotency-key")];
 
-/// A request that was sent on a reused connection. Holds the headers and body frames for a second attempt, without
-/// copying body data.
+/// A request that was sent on a reused connection. Holds its headers and body frames for a second attempt. Body data is
+/// not copied.
 #[derive(Debug)]
 pub struct RepeatableRequest {
     head: request::Parts,
     body: KeptHandle,
 }
 
-/// The body of one attempt to send a request.
+/// The request body of one attempt.
 ///
-/// The first attempt on a reused connection keeps the frames that it passes on. A second attempt sends the kept frames
-/// below the observer, so each byte is observed once.
+/// The first attempt on a reused connection keeps the frames that it has sent, and the second attempt sends them again.
+/// Frames are observed when they are read from the client, and therefore only once.
 #[derive(Debug)]
 pub struct SentBody {
     /// `None` once the attempt is over.
@@ -51,26 +52,26 @@ pub struct SentBody {
     kept: Option<Arc<Mutex<Kept>>>,
 }
 
-/// The body of the first attempt, as far as it was sent.
+/// The part of the body that the first attempt has sent.
 #[derive(Debug, Default)]
 struct Kept {
-    /// The reserved part of the budget. `None` once the frames are no longer kept.
+    /// The reserved memory. `None` after the kept frames were freed.
     permit: Option<OwnedSemaphorePermit>,
     /// Number of bytes that may still be kept.
     room: usize,
     /// The frames that the first attempt passed on.
     frames: VecDeque<Frame<Bytes>>,
-    /// The part of the body that the first attempt did not send. `None` until the first attempt ends.
+    /// The part of the body that the first attempt has not sent. `None` until the first attempt has ended.
     rest: Option<Upload>,
 }
 
-/// Frees the frames when it is dropped, even if the first attempt is still sending the body.
+/// Access to the kept frames. Dropping this value frees them, even during the first attempt.
 #[derive(Debug)]
 struct KeptHandle(Arc<Mutex<Kept>>);
 
 impl RepeatableRequest {
-    /// Splits `request` into the request of the first attempt and the handle for a second one. Returns no handle if
-    /// `budget`, in bytes, cannot hold the body.
+    /// Splits `request` into the request of the first attempt and a copy for a second one. Returns no copy if the body
+    /// exceeds the remaining `budget`, in bytes.
     pub(super) fn split(
         request: Request<Upload>,
         budget: &Arc<Semaphore>,
@@ -88,14 +89,14 @@ impl RepeatableRequest {
         (Request::from_parts(head, body), Some(repeatable))
     }
 
-    /// Returns whether a second attempt has no other effect on the upstream than the first one alone.
+    /// Returns whether the upstream can receive the request twice without an additional effect.
     pub(super) fn is_idempotent(&self) -> bool {
         let request::Parts { method, headers, .. } = &self.head;
         method.is_idempotent() || IDEMPOTENCY_KEYS.iter().any(|name| headers.contains_key(name))
     }
 
-    /// Returns the request of the second attempt, after the first one has dropped its request. Returns `None` if the
-    /// body was not kept completely.
+    /// Returns the request for the second attempt. The first attempt must have dropped its request. Returns `None` if
+    /// the kept body is not complete.
     pub(super) fn into_request(self) -> Option<Request<Upload>> {
         let Self { head, body } = self;
         let mut kept = lock(&body.0);
@@ -116,7 +117,7 @@ impl SentBody {
         Self { upload: Some(upload), kept: None }
     }
 
-    /// Returns the body, if the attempt has not sent it.
+    /// Returns the body, or `None` if the attempt has ended.
     pub(super) fn into_upload(mut self) -> Option<Upload> {
         self.upload.take()
     }
@@ -178,7 +179,7 @@ impl Kept {
     }
 }
 
-/// Copies a frame without its data. Returns `None` for a kind of frame that HTTP does not have.
+/// Copies a frame, without copying its data. Returns `None` for a frame that is neither data nor trailers.
 fn shallow_copy(frame: &Frame<Bytes>) -> Option<Frame<Bytes>> {
     let data = frame.data_ref().cloned().map(Frame::data);
     data.or_else(|| frame.trailers_ref().cloned().map(Frame::trailers))

@@ -1,4 +1,4 @@
-//! Replaces the name resolution of the system, so that tests can change the answer of DNS.
+//! A replacement for the system's DNS resolution, so that tests can change the addresses of a host.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// Returns the addresses of host names. Called for each new connection.
+/// A function that resolves host names. Called for each new connection.
 #[derive(Clone)]
 pub struct Resolver(Arc<Lookup>);
 

@@ -1,4 +1,4 @@
-//! The service that converts forwarding errors to error responses, so that the proxy answers every request.
+//! The service that turns forwarding errors into error responses, so that every request gets a response.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,9 +18,9 @@ use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
 use tokengauge_types::event::Ending;
 
-/// Maximum time that an error response waits for the rest of the request body. A body that arrived with the headers
-/// causes no wait. 64 KiB take three round trips on a new TCP connection, so the limit covers a client that is 80 ms
-/// away. Clients wait longer than this before they retry.
+/// Maximum time that an error response waits for the rest of the request body. A client that is 80 ms away needs this
+/// time: on a new TCP connection, 64 KiB take three round trips. A body that arrived with the headers causes no wait.
+/// Clients wait longer than this before they retry.
 const REQUEST_REST_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Converts errors of the inner services to JSON responses.
@@ -80,8 +80,8 @@ where
     }
 }
 
-/// A failed exchange. Reports the error as the end of the exchange when it is dropped, even if the client leaves before
-/// the error response.
+/// A failed request. Dropping this value reports the error to the observer, even if the client has left before the
+/// error response.
 #[derive(Debug)]
 struct Failure {
     error: ForwardError,
@@ -89,7 +89,8 @@ struct Failure {
 }
 
 impl Failure {
-    /// Passes the part of the request body that has arrived to the observer, and then returns the error response.
+    /// Waits up to [`REQUEST_REST_TIMEOUT`] for the rest of the request body, so that the observer receives it. Then
+    /// returns the error response.
     async fn into_response(mut self) -> Response<RelayBody> {
         if let Some(body) = self.error.unsent.take() {
             // A timeout is no error: the observer then has only a part of the body.

@@ -1,4 +1,4 @@
-//! The table of routes and their upstreams, and the service that finds the route of a request.
+//! The table of routes and upstreams, and the service that finds the route of each request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokengauge_telemetry::UpstreamCounts;
 use tokengauge_types::event::{CallerIdentity, RejectReason, RouteFacts};
 use tokengauge_types::label::Label;
 
-/// A request as it arrives from the listener, before routing.
+/// A request from a listener, before its route is known.
 #[derive(Debug)]
 pub struct ClientRequest {
     pub(super) request: Request<ReceivedBody>,
@@ -36,18 +36,18 @@ pub struct RoutedRequest {
     pub(super) facts: Arc<RouteFacts>,
     pub(super) identity: CallerIdentity,
     pub(super) trace_headers: TraceHeaders,
-    /// The reason for the rejection if the request cannot be forwarded. It is rejected only after its exchange was
-    /// opened, so that rejected requests are counted too.
+    /// The destination, or the reason why the request must be rejected. A later service rejects the request, so that
+    /// telemetry also counts rejected requests.
     pub(super) destination: Result<Destination, RejectReason>,
 }
 
-/// Finds the route of each request. The route determines the upstream and the concurrency limit.
+/// Finds the route of each request. The route selects the upstream and the concurrency limit.
 #[derive(Clone, Debug)]
 pub struct Route<S> {
     pub(super) inner: S,
-    /// The current routes. A reload replaces the table; each request keeps its original route.
+    /// The current routes. A reload replaces the table. A request that has started keeps its route.
     pub(super) routes: Arc<ArcSwap<RouteTable>>,
-    /// Route facts that are reported for requests that match no route.
+    /// Route name and other labels for the telemetry of requests that match no route.
     pub(super) unrouted: Arc<RouteFacts>,
 }
 
@@ -89,13 +89,13 @@ impl<S> Route<S> {
     }
 }
 
-/// All routes with their upstreams and limiters. A reload replaces the whole table, so that no request finds a new
-/// route without its upstream.
+/// All routes with their upstreams and limiters. A reload replaces the whole table at once, so that no route is without
+/// its upstream.
 #[derive(Debug)]
 pub struct RouteTable {
     routes: RouteMatcher,
     upstreams: HashMap<Label, Arc<Upstream>>,
-    /// Concurrency limiters by route name. Contains only routes that have a limit.
+    /// Concurrency limiters by route name. Routes without a limit have no entry.
     limiters: HashMap<Label, Arc<ConcurrencyLimiter>>,
     identity: Identity,
 }
@@ -104,15 +104,15 @@ pub struct RouteTable {
 #[derive(Debug)]
 pub struct Destination {
     pub(super) upstream: Arc<Upstream>,
-    /// Number of bytes to remove from the beginning of the path.
+    /// Length in bytes of the path prefix to strip.
     pub(super) stripped: usize,
     /// The concurrency limiter. `None` if the route has no limit.
     pub(super) limiter: Option<Arc<ConcurrencyLimiter>>,
 }
 
 impl RouteTable {
-    /// Creates a table that reuses the limiters of the `previous` table, with their running and queued exchanges. The
-    /// new limits take effect in [`apply_limits`](Self::apply_limits).
+    /// Creates a table that takes over the limiters of `previous`, with their running and queued requests. The new
+    /// limits take effect only with [`apply_limits`](Self::apply_limits).
     pub fn new(
         routes: RouteMatcher,
         upstreams: Vec<Arc<Upstream>>,
@@ -135,7 +135,7 @@ impl RouteTable {
         Self { routes, upstreams: upstreams.into_iter().map(by_name).collect(), limiters, identity }
     }
 
-    /// Puts the limits of this table into effect in place of those of `previous`. This is separate from
+    /// Applies the limits of this table, and removes the limits of routes that only `previous` has. Separate from
     /// [`new`](Self::new), because a reload can still fail between the two calls.
     pub fn apply_limits(&self, previous: &Self) {
         for route in self.routes.routes() {
@@ -150,11 +150,11 @@ impl RouteTable {
         }
     }
 
-    /// Returns the upstream for `config` after a reload. An upstream with exactly this configuration keeps its idle
-    /// connections. An upstream with the same name keeps its counters.
+    /// Returns the upstream for `config` after a reload. With an unchanged configuration, the upstream keeps its idle
+    /// connections. With the same name, it keeps its counters.
     ///
     /// # Errors
-    /// If the configuration cannot be used.
+    /// Returns an error if the configuration cannot be used.
     pub fn upstream(&self, config: Config) -> Result<Arc<Upstream>, SetupError> {
         match self.upstreams.get(&config.name) {
             Some(known) if *known.config() == config => Ok(Arc::clone(known)),
@@ -172,7 +172,7 @@ impl RouteTable {
         &self.identity
     }
 
-    /// Returns the route of a request, and its destination or the reason why the request cannot be forwarded.
+    /// Returns the route of a request, and its destination or the reason for a rejection. `None` if no route matches.
     pub(super) fn find(
         &self,
         host: Option<&str>,

@@ -1,4 +1,4 @@
-//! The byte stream to an upstream: TCP, with or without TLS.
+//! The byte stream to an upstream over TCP, with or without TLS.
 
 use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::mem;
@@ -19,33 +19,35 @@ use crate::tcp;
 use tokengauge_observe::tee::UploadFlush;
 use tokengauge_types::sync::lock;
 
-/// A byte stream that reports when all written data was flushed, and that returns all received data before an error.
+/// A byte stream that reports when all written data was flushed. After a failed read or write, it returns all received
+/// data before the error.
 #[derive(Debug)]
 pub struct UpstreamStream<S = Transport> {
     stream: S,
     state: Arc<StreamState>,
-    /// The error of a failed write. From then on, written data is discarded, and the end of the received data becomes
-    /// this error. hyper would otherwise drop the connection with the data that it has not read yet.
+    /// The error of a failed write, which is returned after the last received data. Further writes are discarded. If
+    /// the write itself returned the error, hyper would drop the connection with the unread data.
     failed_write: Option<io::Error>,
-    /// The error of a TLS read that also returned valid records. `tokio_rustls` returns the error before their data.
+    /// The error of a TLS read, to be returned after the data before it. `tokio_rustls` returns the error first.
     failed_read: Option<io::Error>,
     _socket: Option<OpenSocket>,
 }
 
-/// TCP, with or without TLS. The TLS state is boxed: it takes a kilobyte, which plain connections should not allocate.
+/// TCP, with or without TLS. The TLS state is boxed, because it takes a kilobyte that connections without TLS do not
+/// need.
 pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// State that a connection shares with its stream.
 #[derive(Debug, Default)]
 pub struct StreamState {
-    /// Reports the end of each request body. A connection sends one body at a time.
+    /// Reports that a request body was sent completely. A connection sends one body at a time.
     pub(super) flush: Arc<UploadFlush>,
-    /// Whether reads ask the kernel for the state of the connection.
+    /// Whether each read first asks the kernel for the state of the connection.
     is_probing: AtomicBool,
-    /// Whether any byte was received since the last request began.
+    /// Whether any byte was received since the start of the latest request.
     has_received: AtomicBool,
     end: Mutex<StreamEnd>,
-    /// Whether the settings of an HTTP/2 upstream are awaited.
+    /// Whether a task waits for the HTTP/2 settings of the upstream.
     awaits_settings: AtomicBool,
     settings: Notify,
 }
@@ -53,20 +55,20 @@ pub struct StreamState {
 /// How the upstream ended a connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum StreamEnd {
-    /// The connection has not failed, or it failed for a reason that has no variant of its own.
+    /// The connection has not ended, or it ended with an error that no other variant describes.
     #[default]
     Open,
-    /// FIN. RST may follow if data arrives at the closed socket.
+    /// The upstream sent FIN. RST may follow if data arrives at the closed socket.
     Closed,
     /// RST without FIN.
     Reset,
-    /// FIN, and then RST: data arrived after the upstream had closed the connection.
+    /// The upstream sent FIN and then RST, because data arrived after it had closed the connection.
     ResetAfterClose,
 }
 
 impl StreamState {
-    /// Calls `read`. Reads of this stream during the call query the kernel directly. They fail if the upstream has sent
-    /// data or closed the connection, even if the runtime has not received this event yet.
+    /// Calls `read` in a mode in which reads of this stream ask the kernel. A read fails if the upstream has sent data
+    /// or closed the connection, even if the runtime has not noticed this yet.
     pub(super) fn probe<T>(&self, read: impl FnOnce() -> T) -> T {
         self.is_probing.store(true, Ordering::Relaxed);
         let result = read();
@@ -74,12 +76,12 @@ impl StreamState {
         result
     }
 
-    /// Makes [`settings_received`](Self::settings_received) wait for the first frame of an HTTP/2 upstream.
+    /// Prepares [`settings_received`](Self::settings_received). Called before the HTTP/2 handshake.
     pub(super) fn expect_settings(&self) {
         self.awaits_settings.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until the settings of the upstream, its first frame, were applied.
+    /// Waits until hyper has applied the HTTP/2 settings of the upstream.
     pub(super) async fn settings_received(&self) {
         self.settings.notified().await;
     }
@@ -97,12 +99,12 @@ impl StreamState {
     }
 }
 
-/// The layers below a stream.
+/// Access to the TCP connection and TLS state.
 pub trait Socket {
     /// Returns the TCP connection. `None` for streams in memory.
     fn tcp(&self) -> Option<&TcpStream>;
 
-    /// Reads decrypted data without reading the socket. Returns the number of bytes.
+    /// Reads data that is already decrypted, without reading from the socket. Returns the number of bytes.
     fn read_decrypted(&mut self, buf: &mut ReadBuf<'_>) -> usize;
 }
 
@@ -144,8 +146,8 @@ impl<S> UpstreamStream<S> {
         &self.state
     }
 
-    /// Keeps the error of a write, and returns `discarded` as if the write had succeeded. The error is returned by the
-    /// read that follows the last received data.
+    /// Keeps the error of a write for a later read, and returns `discarded` as if the write had succeeded. The read
+    /// after the last received data returns the error.
     fn keep_error<T>(&mut self, polled: Poll<io::Result<T>>, discarded: T) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = polled {
             self.failed_write = Some(error);
@@ -156,7 +158,7 @@ impl<S> UpstreamStream<S> {
 }
 
 impl<S: Socket> UpstreamStream<S> {
-    /// Waits until the upstream resets the connection, for at most `limit`. Returns whether the connection was reset.
+    /// Waits up to `limit` for a reset by the upstream. Returns whether the upstream has reset the connection.
     pub(super) async fn is_reset_within(&self, limit: Duration) -> bool {
         let reset = async {
             while !self.has_socket_error() {
@@ -171,7 +173,7 @@ impl<S: Socket> UpstreamStream<S> {
         !matches!(error, None | Some(Ok(None)))
     }
 
-    /// Records how the received data ended. `error` is `None` for an orderly end.
+    /// Records how the connection ended. `error` is the read error, or `None` at the end of the data.
     fn record_end(&self, error: Option<&io::Error>) {
         let error = self.failed_write.as_ref().or(error).map(io::Error::kind);
         *lock(&self.state.end) = match error {
@@ -257,7 +259,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// Reports the end of a request body. hyper calls this only after it has written everything that it buffered.
+    /// Flushes the stream, and reports the end of a request body. hyper flushes only after it has written all buffered
+    /// data.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.failed_write.is_some() {
             return Poll::Ready(Ok(()));
@@ -287,7 +290,7 @@ mod tests {
     use crate::forward::testing::observer;
     use tokengauge_observe::tee::body::RequestBody;
 
-    /// Body size in bytes that fits into hyper's buffer completely, but not into the buffer of the stream below.
+    /// Body size in bytes. The body fits into hyper's buffer, but not into the buffer of the stream below.
     const BODY: usize = 100 * 1024;
 
     impl Socket for DuplexStream {

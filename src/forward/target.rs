@@ -1,16 +1,16 @@
-//! Checks that a request names one host, and a path that stays below the prefix of its route.
+//! Checks that a request names exactly one host, and that its path cannot leave the prefix of its route.
 
 use http::{Request, Version, header};
 
-/// Returns whether the request names its host without ambiguity (RFC 9112 §3.2). HTTP/1.0 needs no `Host`, and HTTP/2 has
-/// `:authority`.
+/// Returns whether the request names exactly one host (RFC 9112 §3.2). HTTP/1.0 needs no `Host`, and HTTP/2 has
+/// `:authority` instead.
 pub(super) fn has_one_host<B>(request: &Request<B>) -> bool {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     hosts == 1 || hosts == 0 && request.version() != Version::HTTP_11
 }
 
-/// Returns whether the path has a segment `..`, plain or percent-encoded. Many servers resolve such segments, and then the
-/// request leaves the prefix of its route or the base path of its upstream.
+/// Returns whether the path has a segment `..`, plain or percent-encoded. Many servers resolve such segments. The
+/// request could then leave the prefix of its route or the base path of its upstream.
 pub(super) fn has_parent_segment(path: &str) -> bool {
     if !path.contains("..") && !path.contains('%') {
         return false;

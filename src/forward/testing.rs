@@ -8,7 +8,7 @@ use http_body_util::Full;
 use tokengauge_observe::tee::{self, ObservationChannel, RequestObserver};
 use tokengauge_observe::{Endpoint, EndpointOpener, OpenExchange};
 
-/// Returns the observer of a request whose body has not been sent yet.
+/// Returns the observer of a request whose body was not sent yet.
 pub(super) fn observer() -> RequestObserver {
     let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
     let opener = EndpointOpener::new(channel, Endpoint::client("test", "localhost", 80));

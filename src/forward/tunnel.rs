@@ -1,4 +1,4 @@
-//! Copies the bytes of an upgraded connection in both directions, and observes them.
+//! Copies the bytes of an upgraded connection, such as a WebSocket, in both directions, and observes them.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ObserverEvent, UpstreamFailure,
 };
 
-/// Both sides of an upgraded exchange.
+/// The two sides of an upgraded connection.
 pub struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,
@@ -25,8 +25,8 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Copies bytes until both sides have closed or one side has failed. If this future is dropped earlier, the
-    /// exchange counts as aborted.
+    /// Copies bytes until both sides have closed or one side has failed. If this future is dropped earlier, the request
+    /// counts as aborted.
     pub(super) async fn run(self) {
         let Self { client, upstream, observer, permit: _permit } = self;
         let Ok(upstream) = upstream.await else {
@@ -48,7 +48,7 @@ impl Tunnel {
     }
 }
 
-/// One side of a tunnel. Reports every byte that is read from this side, and reports its end once.
+/// One side of a tunnel: client or upstream. Reports all bytes that are read from this side, and its end once.
 struct Observed<'a, T> {
     inner: T,
     observer: &'a RequestObserver,
@@ -62,7 +62,7 @@ impl<'a, T> Observed<'a, T> {
         Self { inner, observer, direction, ended: false, failed: false }
     }
 
-    /// Records an I/O error of this side, so that the end of the tunnel is attributed to the correct side.
+    /// Records an I/O error of this side. The observer can then report which side ended the tunnel.
     fn note_failure<R>(&mut self, polled: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         self.failed |= matches!(polled, Poll::Ready(Err(_)));
         polled

@@ -17,15 +17,15 @@ use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
 use tokengauge_types::event::ConnectTimings;
 
-/// One upstream: its settings and connections. All exchanges with the upstream share this value.
+/// One upstream: its settings and connections. All requests to the upstream share this value.
 #[derive(Debug)]
 pub struct Upstream {
     connector: Arc<Connector>,
-    /// Value of the `Host` header, unless the client's `Host` is preserved.
+    /// The upstream's value of the `Host` header, unless the client's `Host` is forwarded.
     pub(super) host: HeaderValue,
     pub(super) pool: Arc<Pool>,
     http2: Arc<Http2Pool>,
-    /// Budget in bytes for request bodies that are kept for a second attempt.
+    /// Remaining memory in bytes for request bodies that are kept for a second attempt.
     pub(super) kept_bytes: Arc<Semaphore>,
     pub(super) health: Arc<UpstreamHealth>,
 }
@@ -57,14 +57,14 @@ impl Upstream {
         &self.connector.config
     }
 
-    /// Logs the end of an outage, if there was one.
+    /// Records a response, and logs the end of an outage.
     pub(super) fn log_response(&self) {
         if self.health.outages.record_response() {
             self_telemetry::upstream_recovered(self.health.name(), &self.address());
         }
     }
 
-    /// Logs a request that got no response, unless that happened less than a minute ago.
+    /// Records a request that got no response. Logs a warning, at most one per minute.
     pub(super) fn log_failure(&self, error: &ForwardError) {
         if !error.is_upstream_failure() {
             return;
@@ -75,7 +75,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the address that connections are opened to, for the log.
+    /// Returns the address of the upstream, and of its proxy, for the log.
     fn address(&self) -> String {
         let Config { host, port, proxy, .. } = self.config();
         match proxy {
@@ -84,8 +84,8 @@ impl Upstream {
         }
     }
 
-    /// Returns whether requests are sent to an HTTP proxy instead of the upstream. Returns `false` for `https`
-    /// upstreams, because the proxy opens a tunnel to them.
+    /// Returns whether requests are sent to an HTTP proxy instead of the upstream. False for `https` upstreams, because
+    /// the proxy only opens a tunnel to them.
     pub(super) fn is_behind_plain_proxy(&self) -> bool {
         !self.config().tls && self.config().proxy.is_some()
     }
@@ -95,7 +95,7 @@ impl Upstream {
         proxy.authorization.as_ref()
     }
 
-    /// Opens a new HTTP/1.1 connection, or returns a place on an HTTP/2 connection.
+    /// Opens an HTTP/1.1 connection, or takes one stream of an HTTP/2 connection.
     pub(super) async fn connect(&self) -> Result<(Channel, ConnectTimings), connect::Error> {
         match self.config().protocol {
             Protocol::Http1 => {

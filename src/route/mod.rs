@@ -1,4 +1,4 @@
-//! Matches the host and path of requests to routes, without allocation.
+//! Finds the route of a request by host and path, without allocation.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
-/// Configuration of one route. Routes with a host precede routes without. Among several matches with equal hosts, the
-/// route with the longest prefix is used.
+/// Configuration of one route. An exact host precedes a pattern such as `*.example.com`, and a pattern precedes no
+/// host. Among equals, the longest prefix applies.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub facts: Arc<RouteFacts>,
     /// Host name to match, in lower case and without a port. `*.example.com` matches any subdomain; `None` matches any
     /// host.
     pub host: Option<String>,
-    /// Path prefix to match, by whole segments: it ends at a `/` or at the end of the path. Empty matches any path.
+    /// Path prefix to match. `/v1` matches `/v1` and `/v1/chat`, but not `/v1beta`. An empty prefix matches any path.
     pub prefix: String,
     /// Whether `prefix` is removed before the path is forwarded.
     pub strip: bool,
@@ -30,24 +30,24 @@ pub struct Config {
     pub admission: Option<ConcurrencyLimit>,
 }
 
-/// The concurrency limit of a route. Requests beyond the limit are queued. When the queue is full, they are rejected
-/// with 429.
+/// The concurrency limit of a route. Requests beyond the limit wait in a queue. If the queue is full, they are rejected
+/// with status 429.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConcurrencyLimit {
-    /// The most running exchanges, per process.
+    /// Maximum number of running requests in this process.
     pub max_in_flight: usize,
-    /// The most queued exchanges.
+    /// Maximum number of queued requests.
     pub max_queue: usize,
-    /// Maximum time that an exchange waits in the queue.
+    /// Maximum time that a request waits in the queue.
     pub queue_timeout: Duration,
 }
 
 impl ConcurrencyLimit {
-    /// Default maximum number of queued exchanges: eight batches of one busy engine. With a longer queue, the last
-    /// exchanges would time out before they are admitted.
+    /// Default maximum number of queued requests: eight batches of one busy engine. In a longer queue, the last
+    /// requests would time out before they are forwarded.
     pub const DEFAULT_MAX_QUEUE: usize = 64;
-    /// Default maximum time in the queue, about as long as a person waits for the first token. A later retry finds a
-    /// shorter queue.
+    /// Default maximum time in the queue. People wait about this long for the first token. A client that retries later
+    /// finds a shorter queue.
     pub const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 }
 
@@ -57,10 +57,10 @@ impl ConcurrencyLimit {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum TraceHeaders {
-    /// They are forwarded unchanged.
+    /// Trace headers are forwarded unchanged.
     #[default]
     Passthrough,
-    /// Our span is written as the parent.
+    /// The proxy's span becomes the parent in the trace headers.
     Continue,
 }
 
@@ -101,7 +101,7 @@ impl RouteMatcher {
         Ok(Self(compiled))
     }
 
-    /// Returns the route of a request. `host` may contain a port; `path` must not contain a query.
+    /// Returns the route of a request. `host` may contain a port. `path` must not contain a query.
     pub fn find(&self, host: Option<&str>, path: &str) -> Option<&Config> {
         let host = host.map(without_port);
         let mut routes = self.0.iter();
@@ -115,7 +115,7 @@ impl RouteMatcher {
 }
 
 impl Config {
-    /// Returns the number of bytes to remove from the beginning of the path.
+    /// Returns the length of the path prefix to strip, in bytes.
     pub const fn stripped(&self) -> usize {
         if self.strip { self.prefix.len() } else { 0 }
     }
@@ -129,7 +129,7 @@ impl Config {
 #[derive(Debug, Eq, PartialEq)]
 enum Host {
     Any,
-    /// Matches any subdomain. Holds the suffix after `*`, including the dot.
+    /// Matches any subdomain. The text is the suffix, such as `.example.com`.
     Below(String),
     Exactly(String),
 }

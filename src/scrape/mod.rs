@@ -1,8 +1,8 @@
-//! Scrapes the metrics of engines on a separate runtime. A metrics page that is large, late or missing must delay
-//! neither requests nor exports.
+//! Scrapes the metrics pages of inference engines on a separate runtime. A page that is large, late or missing then
+//! delays neither requests nor exports.
 //!
-//! [`engine::read`] parses the metrics pages. Each endpoint has its own task, which makes one request at a time, each
-//! on a new connection.
+//! [`engine::read`] parses the pages. Each endpoint has a task that sends one request at a time, each on a new
+//! connection.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,8 @@ use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::label::Label;
 use tokengauge_types::sync::lock;
 
-/// Value of the `Accept` header. Prefers the Prometheus text format, because OpenMetrics has the same content and is
-/// longer.
+/// Value of the `Accept` header. Prefers the Prometheus text format, because OpenMetrics is longer and has no
+/// additional content.
 const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;q=0.5,*/*;q=0.1";
 
 /// One metrics endpoint.
@@ -28,7 +28,7 @@ pub struct Config {
     pub upstream: Label,
     /// Address and connection settings of the metrics endpoint, with the path of the metrics page.
     pub to: forward::Config,
-    /// Engine that serves the metrics. If `None`, the engine is detected from its metric names.
+    /// Name of the engine. If `None`, the engine is detected from the names of its metrics.
     pub engine: Option<Engine>,
     pub interval: Duration,
     pub timeout: Duration,
@@ -39,20 +39,20 @@ impl Config {
     /// one core.
     pub const INTERVAL: Duration = Duration::from_secs(5);
 
-    /// Default scrape timeout. Engines serve metrics from the process that accepts requests, so scrapes are slow under
-    /// load. A page that takes longer than this no longer describes the present state.
+    /// Default scrape timeout. Older values no longer describe the present state of the engine. Scrapes are slow under
+    /// load, because an engine serves metrics from the process that accepts requests.
     pub const TIMEOUT: Duration = Duration::from_secs(2);
 
     pub const PATH: &str = "/metrics";
 
-    /// Returns the age at which a reading is stale. Two scrapes may fail in a busy moment; a third failure is a
-    /// problem.
+    /// Returns the age after which scraped values are stale: after three failed scrapes in a row. Two scrapes may fail
+    /// in a busy moment.
     pub fn stale_after(&self) -> Duration {
         self.interval * 3 + self.timeout
     }
 }
 
-/// Callback that receives the name of the upstream and the result of each scrape.
+/// Callback for the result of each scrape. The first argument is the name of the upstream.
 pub type Sink = Box<dyn Fn(&Label, Result<EngineReading, ScrapeResult>) + Send + Sync>;
 
 /// Why endpoints cannot be scraped.
@@ -72,13 +72,15 @@ pub struct Scraper {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Runtime of the scrape tasks. Created for the first endpoint, so that a proxy without endpoints has no extra
+    /// Runtime of the scrape tasks. `None` until there is an endpoint, so that a proxy without endpoints has no extra
     /// thread.
     runtime: Option<Runtime>,
     tasks: Vec<(Config, JoinHandle<()>)>,
 }
 
 impl Scraper {
+    /// Starts one task per endpoint.
+    ///
     /// # Errors
     /// Returns an error if an endpoint cannot be set up or the thread cannot be started.
     pub fn start(endpoints: &[Config], sink: Sink) -> Result<Self, Error> {

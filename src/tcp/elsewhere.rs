@@ -19,7 +19,7 @@ impl Kernel {
     }
 }
 
-/// Always returns true: only the runtime detects a closed connection.
+/// Always returns true, because only the runtime detects a closed connection on these systems.
 pub fn is_silent<S>(_: S) -> bool {
     true
 }

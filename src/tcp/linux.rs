@@ -1,8 +1,8 @@
 //! Reads the statistics of one TCP connection on Linux with sock_diag(7) over netlink, as `ss` does.
 //!
-//! `getsockopt(TCP_INFO)` needs the socket, and no maintained crate wraps it safely (`docs/adr/0005`). Offsets and
-//! numbers are those of `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h` and `linux/tcp.h`. The kernel never
-//! changes them.
+//! `getsockopt(TCP_INFO)` is not used: it needs the socket, and no maintained crate wraps it safely (`docs/adr/0005`).
+//! Offsets and numbers come from `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h` and `linux/tcp.h`. The
+//! kernel never changes these values.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 
-/// Offset of the local and remote ports in the `inet_diag` part of a message.
+/// Offset of the local port and then the remote port in `struct inet_diag_msg`.
 const PORTS: usize = 4;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -30,19 +30,19 @@ const IPPROTO_TCP: u8 = 6;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// Offsets of fields in `struct tcp_info`. The last field exists since Linux 4.6.
+/// Offsets of fields in `struct tcp_info`. `tcpi_min_rtt` exists since Linux 4.6.
 const TCPI_RTT: usize = 68;
 const TCPI_TOTAL_RETRANS: usize = 100;
 const TCPI_MIN_RTT: usize = 148;
 
-/// Maximum size of a response in bytes. A response has about 400 bytes; the rest is a reserve for future fields.
+/// Size of the receive buffer in bytes. A response has about 400 bytes today, and future kernels may add fields.
 const MAX_RESPONSE: usize = 2_048;
 
-/// Maximum number of responses to earlier requests that are skipped. Such responses exist only if one arrived late.
+/// Maximum number of late responses that one query skips. A late response belongs to an earlier request.
 const MAX_STALE_RESPONSES: usize = 8;
 
-/// Number of kernel requests that may fail in a row. After that, no more are sent: if the kernel module is missing,
-/// each request makes the kernel search for it on disk.
+/// Number of failed kernel requests after which no more are sent, if none has succeeded yet. If a kernel module is
+/// missing, each request makes the kernel search for the module on disk.
 const MAX_FAILED_REQUESTS: u32 = 64;
 
 /// A netlink socket.
@@ -50,13 +50,13 @@ const MAX_FAILED_REQUESTS: u32 = 64;
 pub struct Kernel {
     netlink: OwnedFd,
     sequence: u32,
-    /// Number of failed requests so far. `None` after the first success.
+    /// Number of failed requests before the first success. `None` afterwards.
     failed_requests: Option<u32>,
 }
 
 impl Kernel {
     /// # Errors
-    /// Returns an error if a sandbox forbids or does not support netlink sockets.
+    /// Returns an error if the system has no netlink sockets or a sandbox forbids them.
     pub fn open() -> io::Result<Self> {
         let netlink = socket_with(
             AddressFamily::NETLINK,
@@ -67,8 +67,8 @@ impl Kernel {
         Ok(Self { netlink, sequence: 0, failed_requests: Some(0) })
     }
 
-    /// Reads the statistics of `connection`. Returns `None` if the connection is closed. Does not block, because the
-    /// kernel has written the response when the send call returns. Takes about 6 µs.
+    /// Reads the statistics of `connection`. Returns `None` if the connection is closed or the request fails. Takes
+    /// about 6 µs. Does not block, because the kernel writes the response before the send call returns.
     pub fn query(&mut self, connection: &TcpConnection) -> Option<TcpInfo> {
         if self.failed_requests.is_some_and(|failed| failed >= MAX_FAILED_REQUESTS) {
             return None;
@@ -98,7 +98,7 @@ impl Kernel {
     }
 }
 
-/// Encodes a request. Numbers are in native byte order; ports and addresses are in network byte order.
+/// Encodes a request. Ports and addresses are in network byte order, other numbers in native byte order.
 fn encode_request(connection: &TcpConnection, sequence: u32) -> Vec<u8> {
     let TcpConnection { local, remote, .. } = connection;
     let mut message = Vec::with_capacity(HEADER + REQUEST);

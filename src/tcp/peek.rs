@@ -1,4 +1,4 @@
-//! Asks the kernel whether a connection has input that the runtime does not know of yet.
+//! Asks the kernel whether a connection has unread input, including input that the runtime has not noticed yet.
 
 use std::os::fd::AsFd;
 
@@ -7,7 +7,8 @@ use rustix::net::{RecvFlags, recv};
 
 /// Returns whether the other side has neither sent data nor closed the connection. Takes less than 1 µs.
 ///
-/// The runtime learns of input only when it polls the kernel for events, so it would report an older state.
+/// The runtime polls the kernel for events only from time to time. Its view of the connection may therefore be
+/// outdated.
 pub fn is_silent(socket: impl AsFd) -> bool {
     let peeked = recv(socket, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     matches!(peeked, Err(Errno::AGAIN))

@@ -14,7 +14,7 @@ use crate::cli::demo::scenario;
 use crate::config::{self, RunArgs, Secret};
 use tokengauge_simulator::Ledger;
 
-/// The running parts of the demo. Dropping this value stops the backend and the receiver.
+/// The running parts of the demo. Dropping this value stops the backend and the OTLP receiver.
 #[derive(Debug)]
 pub struct DemoEnvironment {
     pub app: App,
@@ -25,20 +25,21 @@ pub struct DemoEnvironment {
     serving: [JoinHandle<()>; 2],
 }
 
-/// Addresses of the proxy. `None` means the default port, or any free port if the default is in use.
+/// Requested addresses of the proxy. `None` means the default port, or any free port if the default port is in use.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenAddresses {
     pub listen: Option<SocketAddr>,
     pub admin: Option<SocketAddr>,
 }
 
-/// Interval of metric exports: short enough to show the last second, and long enough to cause no load.
+/// Interval of metric exports. Short enough to include the last second of the demo, and long enough to cause little
+/// load.
 const METRIC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for which spans wait for a batch.
 const SPAN_DELAY: Duration = Duration::from_millis(500);
 
-/// Grace period of the proxy's shutdown. After the clients have disconnected, open exchanges end at once.
+/// Grace period of the proxy's shutdown. 2 s are enough, because requests end when the clients disconnect.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 impl DemoEnvironment {
@@ -65,7 +66,7 @@ impl DemoEnvironment {
         Ok(Self { app, proxy, backend, ledger, receiver, serving })
     }
 
-    /// Stops the proxy and exports all telemetry. Returns whether this succeeded in time.
+    /// Stops the proxy. Returns whether all telemetry was exported in time, the backend's ledger, and the receiver.
     pub async fn close(self) -> (bool, Arc<Ledger>, Receiver) {
         let outcome = self.app.shutdown(GRACE_PERIOD).await;
         for task in self.serving {
@@ -82,8 +83,8 @@ async fn bind() -> anyhow::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Returns the flags of `tokengauge run` for this backend. Environment variables and files are ignored, so that the
-/// demo is the same on every machine.
+/// Returns the arguments of a proxy for `backend`. Environment variables and files are ignored, so that the demo is the
+/// same on every machine.
 fn run_args(addresses: ListenAddresses, backend: SocketAddr) -> anyhow::Result<RunArgs> {
     let address = |requested: Option<SocketAddr>, default: u16| {
         requested.unwrap_or_else(|| default_or_any(default)).to_string()
@@ -96,7 +97,7 @@ fn run_args(addresses: ListenAddresses, backend: SocketAddr) -> anyhow::Result<R
     })
 }
 
-/// Returns the default port if it is free, and otherwise any free port, so that the demo runs next to another proxy.
+/// Returns the default port if it is free, or else any free port. The demo can then run next to another proxy.
 fn default_or_any(default: u16) -> SocketAddr {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, default));
     match std::net::TcpListener::bind(default) {

@@ -1,5 +1,5 @@
 //! The clients of the demo. Each client sends a request, reads the response, counts its tokens, pauses and repeats.
-//! Some clients disconnect early. Each exchange is recorded for the comparison at the end.
+//! Some clients disconnect early. Each request is recorded for the comparison at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -24,19 +24,19 @@ use tokengauge_simulator::tokens;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 
-/// Maximum number of records. The backend's ledger has the same limit.
+/// Maximum number of records. The backend also records at most this number of requests.
 pub const MAX_RECORDS: usize = tokengauge_simulator::ledger::DEFAULT_CAPACITY;
 
-/// One exchange from the client's point of view.
+/// One request and its response, as the client saw them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientRecord {
-    /// Trace id, which the client sends in `traceparent` and, in hexadecimal, as `x-request-id`.
+    /// Trace id. The client sends it in the header `traceparent` and, in hexadecimal, in `x-request-id`.
     pub trace_id: TraceId,
     pub scenario: &'static str,
     pub stream: bool,
     /// Time just before the client sent the request.
     pub sent_at: MonotonicInstant,
-    /// Time at which the client received the first generated text.
+    /// Time at which the client received the first text of the response.
     pub first_token: Option<MonotonicInstant>,
     /// Number of received tokens, counted with o200k_base.
     pub tokens: u64,
@@ -57,7 +57,7 @@ pub enum Outcome {
     Unsent,
 }
 
-/// State of the load, which tells clients what to do.
+/// The current instruction for all clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Send,
@@ -90,7 +90,7 @@ pub struct ClientRecords {
 }
 
 impl Load {
-    /// Starts this number of clients. Each client sends at least one request to `target`, and one request at a time.
+    /// Starts `clients` clients. Each client sends at least one request to `target`, and one request at a time.
     pub fn start(target: SocketAddr, clients: usize, seed: u64) -> Self {
         let (phase, watched) = watch::channel(Phase::Send);
         let shared =
@@ -109,7 +109,7 @@ impl Load {
         Self { clients: tasks, phase, shared }
     }
 
-    /// Lets the clients finish their requests for up to `timeout`, and then disconnects the rest.
+    /// Lets the clients finish their requests for up to `timeout`. Then disconnects the other clients.
     pub async fn stop(mut self, timeout: Duration) -> ClientRecords {
         self.phase.send_replace(Phase::Finish);
         let finished = tokio::time::timeout(timeout, self.join_all()).await.is_ok();
@@ -205,7 +205,7 @@ impl Client {
         record
     }
 
-    /// Returns a connection to the proxy. Reuses the previous connection if possible.
+    /// Returns a connection to the proxy. Reuses the previous connection if it is still open.
     async fn connect(&mut self) -> Option<SendRequest<Full<Bytes>>> {
         if let Some(mut sender) = self.connection.take()
             && sender.ready().await.is_ok()
@@ -294,16 +294,16 @@ pub fn to_hex(bytes: &[u8]) -> String {
 /// Collects the text of one response.
 #[derive(Debug, Default)]
 struct ResponseText {
-    /// The beginning of a line whose end has not arrived.
+    /// The beginning of a line that has not been received completely.
     pending: Vec<u8>,
-    /// The text for each choice and field, because each of these texts is tokenized separately.
+    /// The received text by choice and field. Each text is tokenized separately.
     texts: BTreeMap<(u64, &'static str), String>,
     /// Number of chunks with text so far.
     chunks: u32,
     first_token: Option<MonotonicInstant>,
 }
 
-/// Maximum length of a line in bytes. Responses of the demo's models have at most 240 tokens, so no line is as long.
+/// Maximum length of a line in bytes. Responses of the demo have at most 240 tokens, so every line is shorter.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 impl ResponseText {
@@ -370,7 +370,7 @@ mod tests {
     use crate::cli::demo::scenario::{self, SCENARIOS};
     use tokengauge_simulator::Ledger;
 
-    /// If clients are connected without the proxy, their records must agree with the backend's ledger.
+    /// Without the proxy in between, the records of the clients must agree with the backend's record of requests.
     #[tokio::test]
     async fn receipts_agree_with_the_ledger() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,7 +1,7 @@
 //! `tokengauge demo`: runs a simulated backend, clients, the proxy and an OTLP receiver in one process, with a live
 //! view.
 //!
-//! At the end, the demo compares the telemetry that the receiver got with the traffic that was really sent.
+//! At the end, the demo compares the telemetry that the receiver got with the traffic that was sent.
 
 mod environment;
 mod load;
@@ -28,7 +28,7 @@ use crate::console::{Screen, View, render, render_lines};
 /// Run a demo: a simulated backend, clients, the proxy and an OTLP receiver in one process
 ///
 /// Needs no installation or configuration, and sends nothing to other machines. At the end, it compares the telemetry
-/// received over OTLP with the traffic that the backend sent: tokens, time to first token, and each exchange exactly
+/// received over OTLP with the traffic that the backend sent: tokens, time to first token, and each request exactly
 /// once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
@@ -58,10 +58,10 @@ pub struct Args {
 /// Log settings of the demo. Only errors are logged, because the demo aborts streams on purpose.
 pub const LOG: Log = Log { level: LogLevel::Error, format: LogFormat::Text };
 
-/// Time limit for requests in flight at the end. The longest request takes about 4 s on an idle machine.
+/// Maximum time to wait for requests in flight at the end. The longest request takes about 4 s on an idle machine.
 const LOAD_STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time limit for the backend to notice that clients have disconnected.
+/// Maximum time to wait until the backend has noticed all disconnected clients.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the demo. `no_color` disables colours.
@@ -91,7 +91,7 @@ pub async fn run(args: Args, no_color: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Stops the load and the proxy. Returns the report, and whether the telemetry agrees with the traffic.
+/// Stops the clients and the proxy. Returns the text of the report, and whether the telemetry agrees with the traffic.
 async fn finish(environment: DemoEnvironment, load: Load) -> (String, bool) {
     let records = load.stop(LOAD_STOP_TIMEOUT).await;
     // If the backend does not notice a disconnected client, the comparison reports this.
@@ -120,7 +120,7 @@ async fn finish(environment: DemoEnvironment, load: Load) -> (String, bool) {
     (text, agrees)
 }
 
-/// Completes after the given time, or on Ctrl-C or SIGTERM.
+/// Completes after `length`, or on Ctrl-C or SIGTERM.
 async fn finished(stop: &mut Stop, length: Option<DurationValue>) {
     let ended = async {
         match length {
@@ -151,13 +151,13 @@ tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{
     )
 }
 
-/// Writes to standard output: on a terminal, a view that is redrawn in place; otherwise, plain lines.
+/// Writes to standard output. On a terminal, the view is redrawn in the same place. Elsewhere, plain lines are printed.
 struct Output {
     terminal: bool,
     colour: bool,
 }
 
-/// Assumed width of a terminal that does not report its width.
+/// Width in characters for a terminal that does not report its width.
 const DEFAULT_WIDTH: usize = 100;
 
 impl Output {

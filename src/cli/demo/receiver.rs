@@ -1,5 +1,5 @@
-//! An OTLP/HTTP receiver for the demo. It stores the values of each span that the demo checks, and the newest value of
-//! each counter.
+//! A receiver of OTLP exports over HTTP. It stores only what the demo checks: some values of each span, and the latest
+//! value of each counter.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -28,16 +28,17 @@ use tokio::task::JoinSet;
 use crate::cli::demo::load::TraceId;
 use tokengauge_types::sync::lock;
 
-/// Maximum number of stored spans, about 40 MB: two spans for each exchange in the backend's ledger.
+/// Maximum number of stored spans, which take about 40 MB. Each recorded request has two spans.
 const MAX_SPANS: usize = 2 * tokengauge_simulator::ledger::DEFAULT_CAPACITY;
 
-/// Maximum number of stored counter series. The demo has a few hundred series, and the SDK allows 2,000 per instrument.
+/// Maximum number of stored counter values, one per label set. The demo has a few hundred, and the SDK allows 2,000 per
+/// instrument.
 const MAX_SERIES: usize = 50_000;
 
-/// Maximum length of an export in bytes. Most collectors have a default limit of 4 to 20 MiB.
+/// Maximum length of an export in bytes, as in most collectors (4 to 20 MiB).
 const MAX_EXPORT_BYTES: usize = 20 << 20;
 
-/// Maximum number of connections. The exporter uses one or two.
+/// Maximum number of connections. The exporter opens one or two.
 const MAX_CONNECTIONS: usize = 16;
 
 /// The values of a span that the demo checks.
@@ -61,7 +62,7 @@ pub struct ReceivedTelemetry {
     pub server_spans: u64,
     /// Number of spans that were not stored because of [`MAX_SPANS`].
     pub dropped: u64,
-    /// The newest value of each counter series, by metric name and attributes.
+    /// The latest value of each counter, by metric name and attributes.
     sums: HashMap<(String, String), f64>,
     pub exports: u64,
 }
@@ -72,7 +73,7 @@ impl ReceivedTelemetry {
         self.spans.get(trace).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the sum of a counter's series, or `None` if the counter was never received.
+    /// Returns the sum of a counter over all its label sets. `None` if the counter was not received.
     pub fn sum(&self, metric: &str) -> Option<f64> {
         let series = self.sums.iter().filter(|((name, _), _)| name == metric);
         series.map(|(_, value)| *value).reduce(|a, b| a + b)
@@ -131,7 +132,7 @@ impl ReceivedTelemetry {
     }
 }
 
-/// Returns a key for a set of attributes, which does not depend on their order.
+/// Returns a key for a set of attributes. The order of the attributes does not matter.
 fn series_key(attributes: &[KeyValue]) -> String {
     let mut sorted: Vec<_> = attributes.iter().collect();
     sorted.sort_by(|a, b| a.key.cmp(&b.key));
@@ -164,7 +165,7 @@ fn float_attribute(span: &Received, name: &str) -> Option<f64> {
     Some(*seconds)
 }
 
-/// The received telemetry, which the server and the demo share.
+/// The received telemetry. The HTTP server and the demo share this value.
 #[derive(Clone, Debug, Default)]
 pub struct Receiver(Arc<Mutex<ReceivedTelemetry>>);
 

@@ -1,4 +1,4 @@
-//! Defines the requests of the demo's clients: a mix of everything that a proxy encounters.
+//! Defines the requests of the demo's clients: different APIs, models, streams, stalls and failures.
 
 use fastrand::Rng;
 use serde_json::json;
@@ -43,7 +43,7 @@ impl Api {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Feature {
     None,
-    /// Requests a usage report at the end of the stream.
+    /// Asks for the token usage at the end of the stream.
     Usage,
     Tool,
     TwoChoices,
@@ -61,7 +61,7 @@ const STREAM: Scenario = Scenario {
     feature: Feature::None,
 };
 
-/// All scenarios. The first requests use them in order, so each occurs within a few seconds.
+/// All scenarios. The first requests use each scenario once, so that all occur within a few seconds.
 pub const SCENARIOS: [Scenario; 15] = [
     Scenario { weight: 24, feature: Feature::Usage, ..STREAM },
     Scenario { name: "fast", weight: 30, model: "sim-fast", ..STREAM },
@@ -117,8 +117,8 @@ pub fn models() -> Vec<Profile> {
 }
 
 impl Scenario {
-    /// Returns the scenario of the `nth` request. The first requests use all scenarios in order, and later requests a
-    /// random one.
+    /// Returns the scenario of request number `nth`. The first requests use each scenario once, in order. Later
+    /// requests use a random scenario.
     pub fn choose(nth: usize, random: &mut Rng) -> Self {
         if let Some(scenario) = SCENARIOS.get(nth) {
             return *scenario;
@@ -136,7 +136,7 @@ impl Scenario {
         chosen
     }
 
-    /// Returns the request body. `nth` makes its prompt unique, and therefore also its response.
+    /// Returns the request body. `nth` makes the prompt and the response unique.
     pub fn body(&self, nth: usize) -> String {
         let prompt = format!("Question {nth}: what does a proxy see?");
         let mut body = match self.api {

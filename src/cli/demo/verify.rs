@@ -1,6 +1,7 @@
-//! Compares the telemetry that the demo received with the traffic that was really sent.
+//! Compares the telemetry that the demo received with the traffic that was sent.
 //!
-//! Each exchange has three sources: the backend's ledger, the client's record and the spans received over OTLP.
+//! Each request has three sources: the backend's record (the ledger), the client's record, and the spans received over
+//! OTLP.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +18,7 @@ const MAX_MISMATCHES: usize = 5;
 pub struct Observations<'a> {
     pub records: &'a ClientRecords,
     pub ledger: &'a [tokengauge_simulator::Entry],
-    /// Number of ledger entries that were dropped to limit memory.
+    /// Number of entries that the backend's ledger dropped to limit memory.
     pub dropped: u64,
     pub telemetry: &'a ReceivedTelemetry,
 }
@@ -56,7 +57,7 @@ impl Report {
         }
     }
 
-    /// Returns whether all checks succeeded. One of them requires that there were exchanges.
+    /// Returns whether all checks succeeded. A run without any request fails.
     pub fn agrees(&self) -> bool {
         self.checks.iter().all(|check| check.mismatches.count == 0)
     }
@@ -88,7 +89,7 @@ impl Mismatches {
     }
 }
 
-/// One exchange, with its data from all sources.
+/// One request and its response, with the data from all sources.
 struct Exchange<'a> {
     record: &'a ClientRecord,
     entry: Option<&'a tokengauge_simulator::Entry>,
@@ -96,7 +97,7 @@ struct Exchange<'a> {
 }
 
 impl Observations<'_> {
-    /// Returns the exchanges of the demo's clients, except requests that could not be sent.
+    /// Returns the requests of the demo's clients, except requests that could not be sent.
     fn exchanges(&self) -> Vec<Exchange<'_>> {
         let ids = self.ledger.iter().map(|entry| (entry.request_id.as_str(), entry));
         let entries: HashMap<&str, &tokengauge_simulator::Entry> = ids.collect();
@@ -109,19 +110,19 @@ impl Observations<'_> {
         .collect()
     }
 
-    /// Returns whether a source dropped data. A missing exchange is then not an error.
+    /// Returns whether a source dropped data. If so, a missing request is not an error.
     const fn has_gaps(&self) -> bool {
         self.records.dropped + self.dropped + self.telemetry.dropped > 0
     }
 }
 
 impl Exchange<'_> {
-    /// Returns the entry of the ledger and the CLIENT span, if there are both.
+    /// Returns the ledger entry and the CLIENT span, or `None` if one is missing.
     fn compared(&self) -> Option<(&tokengauge_simulator::Entry, &Span)> {
         self.entry.zip(self.spans.iter().find(|span| !span.server))
     }
 
-    /// Returns whether both the backend and the client saw a complete response.
+    /// Returns whether the backend sent the complete response and the client received it completely.
     fn is_complete(&self) -> bool {
         let sent =
             self.entry.is_some_and(|entry| entry.ended == tokengauge_simulator::Ended::Complete);
@@ -133,7 +134,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Checks that each exchange has one SERVER and one CLIENT span, and that the ledger contains each response.
+/// Checks that each request has one SERVER and one CLIENT span, and that the ledger contains each request with status
+/// 200.
 fn check_spans(observations: &Observations<'_>, exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let gaps = observations.has_gaps();
@@ -175,7 +177,7 @@ fn note(count: usize, what: &str) -> String {
     if count == 0 { String::new() } else { format!(", {count} {what}") }
 }
 
-/// Checks that the counters agree with the spans. Both include exchanges of other clients.
+/// Checks that the counters agree with the number of SERVER spans. Both include requests of other clients.
 fn check_counters(observations: &Observations<'_>) -> Check {
     let mut mismatches = Mismatches::default();
     #[expect(clippy::cast_precision_loss, reason = "a count of the demo stays far below 2^52")]
@@ -194,8 +196,8 @@ fn check_counters(observations: &Observations<'_>) -> Check {
     Check { name: "counters", summary, mismatches }
 }
 
-/// Checks that the counted tokens equal the tokens that were sent. For a truncated response, the count must be between
-/// the tokens received and the tokens sent.
+/// Checks that the proxy counted the tokens that the backend sent. For a truncated response, the count must be between
+/// the tokens that the client received and those that the backend sent.
 fn check_counted_tokens(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let (mut whole, mut cut, mut tokens) = (0, 0, 0);
@@ -227,7 +229,7 @@ fn check_counted_tokens(exchanges: &[Exchange<'_>]) -> Check {
     Check { name: "tokens counted", summary, mismatches }
 }
 
-/// Checks that the usage on the span equals the usage that the backend sent.
+/// Checks that the span reports the same token usage as the backend's response.
 fn check_reported_usage(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let mut with_usage = 0_usize;
@@ -247,10 +249,10 @@ fn check_reported_usage(exchanges: &[Exchange<'_>]) -> Check {
     Check { name: "usage reported", summary, mismatches }
 }
 
-/// Tolerance for the time to first token that the proxy reports.
+/// Maximum error of the time to first token that the proxy reports.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// One in this many exchanges must have a small error bound. With fewer, the machine was too busy to show the accuracy.
+/// If fewer than 1 in 10 requests are within the tolerance, the machine was too busy to show the accuracy.
 const MIN_ACCURATE: usize = 10;
 
 /// Checks the time to first token that the proxy reports. No source knows the exact value, but two sources bound it.
@@ -313,7 +315,7 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
     Check { name: "time to first token", summary, mismatches }
 }
 
-/// Returns the smallest value that is at least as large as this ratio of the sorted values.
+/// Returns a percentile: the smallest value that the ratio `share` of the sorted values does not exceed.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -341,7 +343,7 @@ mod tests {
         MonotonicInstant::from_millis(millis)
     }
 
-    /// The client sends its request at 100 ms, and the backend receives it at 101 ms. The backend writes the first
+    /// One request. The client sends it at 100 ms, and the backend receives it at 101 ms. The backend writes the first
     /// token at 150 ms, and the client receives it at 152 ms. The response has 40 tokens.
     struct Case {
         record: ClientRecord,
@@ -386,7 +388,7 @@ mod tests {
         }
     }
 
-    /// Returns the report for a valid case that `spoil` has changed, or `None` if all sources agree.
+    /// Returns the report about a valid case after `spoil` has changed the case. `None` if all sources still agree.
     fn wrong(spoil: impl FnOnce(&mut Case)) -> Option<String> {
         let mut case = good();
         spoil(&mut case);

@@ -1,4 +1,4 @@
-//! Prices, which are in a separate file, and budgets.
+//! Resolves budgets, and prices, which are in a separate file.
 
 use std::path::Path;
 
@@ -11,10 +11,11 @@ use crate::config::{file, prices, raw};
 use tokengauge_measure::cost::{Budget, BudgetLimit, Costs, HardwareCost, Price, Prices};
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// Maximum number of budgets. Each budget exports up to three series and is checked for each request.
+/// Maximum number of budgets. Each request is checked against each budget, and a budget exports up to three time
+/// series.
 const MAX_BUDGETS: usize = 256;
 
-/// Maximum number of price entries. Each entry is checked for each request.
+/// Maximum number of price entries. Each request is checked against each entry.
 const MAX_PRICES: usize = 1_000;
 
 pub(super) fn resolve(
@@ -75,7 +76,7 @@ fn budget(
     })
 }
 
-/// Parses a pattern that ignores case. The printed configuration shows the pattern in lower case.
+/// Parses a pattern that ignores case. The printed configuration contains the pattern in lower case.
 fn pattern(written: &mut Field<String>) -> Option<GlobPattern> {
     let text = &mut written.spanned_mut()?.value;
     let pattern = GlobPattern::new(text);
@@ -111,7 +112,7 @@ fn allowance(
     None
 }
 
-/// Reads the price file. Errors in the price file carry positions in that file.
+/// Reads the price file. Each error has its position in the price file.
 fn read_prices(path: &Path, routes: &[String], errors: &mut ErrorCollector) -> Prices {
     let prices = file::read(path).and_then(|text| {
         let mut errors = ErrorCollector::for_file(path);

@@ -1,5 +1,4 @@
-//! Resolves the settings for workload drift. A saved baseline is read here, so that its errors are reported together
-//! with all others.
+//! Resolves the settings of `workload_drift`. A saved baseline is read here, so that all errors are reported together.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,8 +8,8 @@ use crate::config::errors::ErrorCollector;
 use crate::config::{file, raw};
 use tokengauge_measure::drift::{Baseline, Config, SavedBaseline};
 
-/// Maximum size of the baseline file. A baseline with the maximum number of routes and models, each with all lengths,
-/// takes 6 MB.
+/// Maximum size of the baseline file in bytes. The largest possible baseline has 6 MB, with all routes, models and
+/// lengths.
 const MAX_BYTES: u64 = 8 << 20;
 
 pub(super) fn resolve(written: &mut raw::WorkloadDrift, errors: &mut ErrorCollector) -> Config {
@@ -24,7 +23,8 @@ pub(super) fn resolve(written: &mut raw::WorkloadDrift, errors: &mut ErrorCollec
 /// Baselines that are not files.
 pub(in crate::config) const KEYWORDS: [&str; 3] = ["off", "first", "yesterday"];
 
-/// Reads the baseline. Keywords such as `first` are not file names; a file of that name is written as `./first`.
+/// Reads the baseline. `first`, `yesterday` and `off` are keywords. A file with such a name must be written as
+/// `./first`.
 fn baseline(written: &Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Baseline> {
     let Spanned { value: path, node } = written.as_ref()?;
     match path.to_str() {

@@ -7,8 +7,8 @@ use crate::config::errors::ErrorCollector;
 use crate::config::raw;
 use crate::forward::identity::{Config, Source};
 
-/// Maximum number of headers for one value. A value comes from the application or from a gateway in front of the proxy,
-/// so a longer list is a mistake.
+/// Maximum number of headers for one value. The application or a gateway in front of the proxy sets the value, so a
+/// longer list is a mistake.
 const MAX_HEADERS: usize = 8;
 
 pub(super) fn resolve(written: &mut Field<raw::Identity>, errors: &mut ErrorCollector) -> Config {
@@ -59,8 +59,8 @@ fn header(text: &str, hash: bool) -> Result<HeaderName, String> {
     Ok(header)
 }
 
-/// Returns whether a header of this name may hold a credential. A false positive costs the user one line of
-/// configuration (`hash: true`).
+/// Returns whether the header with this name may contain a credential. If the result is wrong, the user only has to add
+/// `hash: true`.
 fn may_hold_credential(name: &str) -> bool {
     const WORDS: [&str; 8] =
         ["auth", "cookie", "key", "token", "secret", "password", "signature", "credential"];

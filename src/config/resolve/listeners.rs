@@ -8,10 +8,10 @@ use crate::config::errors::ErrorCollector;
 use crate::config::{Admin, RunArgs, Secret, file, raw, value};
 use tokengauge_listen::{Address, Config, Tls};
 
-/// Default listen address. It is a loopback address, so that other machines cannot reach the proxy by default.
+/// Default listen address. On this loopback address, other machines cannot reach the proxy.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
-/// Environment variable with the bearer token of the admin port. There is no flag, because flags are visible in `ps`.
+/// Environment variable with the bearer token of the admin port. A flag would be visible to other users in `ps`.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
 pub(super) fn resolve(
@@ -46,7 +46,7 @@ pub(super) fn resolve(
     (listeners, admin)
 }
 
-/// Enables TLS on the TCP listeners. Unix sockets are served without TLS, and a warning lists them.
+/// Enables TLS on all TCP listeners. Unix sockets stay without TLS, and a warning lists them.
 fn apply_tls<'a>(
     (raw, tls): &(raw::Tls, Tls),
     listeners: impl Iterator<Item = (&'a mut Spanned<raw::Listener>, &'a mut Config)>,
@@ -125,7 +125,8 @@ fn listener(written: &mut Spanned<raw::Listener>, errors: &mut ErrorCollector) -
     })
 }
 
-/// Returns the error for the first address that is used twice. Port 0 is exempt: it gives a different port each time.
+/// Returns the error for the first address that is used twice. Port 0 may be used twice, because each listener gets a
+/// free port.
 fn duplicate_address(listeners: &[Config], admin: &Admin) -> Option<String> {
     let is_ephemeral = |address: &Address| matches!(address, Address::Tcp(tcp) if tcp.port() == 0);
     let admin = Address::Tcp(admin.address);

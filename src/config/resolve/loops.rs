@@ -1,4 +1,4 @@
-//! Upstreams whose address leads back to this proxy.
+//! Finds upstreams whose address leads back to this proxy.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use crate::config::raw;
 use crate::forward;
 use tokengauge_listen::{Address, Config};
 
-/// Reports upstreams whose address is a listener of this proxy. Each request to such an upstream would send another one,
-/// until no file descriptor is left. `is_flag`: the upstreams come from flags.
+/// Reports upstreams whose address is a listener of this proxy. A request to such an upstream would come back again and
+/// again, until no file descriptor is left. `is_flag`: the upstreams come from flags.
 pub(super) fn check(
     file: &raw::File,
     is_flag: bool,
@@ -32,8 +32,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns whether connections to `upstream` reach the listener at `address`. Names other than `localhost` are not
-/// resolved.
+/// Returns whether connections to `upstream` reach the listener at `address`. Of host names, only `localhost` is
+/// recognized.
 fn leads_to(upstream: &forward::Config, address: &Address) -> bool {
     let Address::Tcp(listener) = address else { return false };
     let host = upstream.host.trim_start_matches('[').trim_end_matches(']');

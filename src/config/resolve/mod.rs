@@ -1,7 +1,7 @@
-//! Resolves the layers (flags, environment, file, defaults) into a [`Config`].
+//! Combines flags, environment, file and defaults into a [`Config`].
 //!
-//! An invalid value is reported and replaced by its default, so that all other checks still run. If there was any
-//! error, the caller discards the result.
+//! An invalid value is reported and replaced by its default, so that the other checks can continue. After any error,
+//! the caller discards the result.
 
 use std::time::Duration;
 
@@ -28,37 +28,37 @@ mod upstreams;
 
 pub(super) use drift::KEYWORDS as DRIFT_BASELINES;
 
-/// Default grace period for open streams at shutdown. Equals the default time of Kubernetes between SIGTERM and
+/// Default grace period for open streams at shutdown, equal to the default time of Kubernetes between SIGTERM and
 /// SIGKILL.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Default memory limit of the observation path. Half of it is for the channel: three times the data of half a second
-/// at 100,000 chunks of 300 bytes per second. The other half is for parsers: 1,000 concurrent gzip streams. Together
-/// with 5,000 open streams, this fits into the memory limit of a sidecar, 256 MiB.
+/// Default memory limit for observing requests. Half of it is for bytes that wait for the observer: three times the
+/// data of half a second at 100,000 chunks of 300 bytes per second. The other half is for parsers: 1,000 concurrent
+/// gzip streams. With 5,000 open streams, the process stays below 256 MiB, the memory limit of a sidecar.
 const OBSERVER_MEMORY: ByteSize = ByteSize(96 << 20);
 
 /// Environment variable with the key for hashes of tenants, sessions and variants.
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
 
-/// Value of `request_log.path` that selects standard output. A file of that name is written as `./stdout`.
+/// Value of `request_log.path` for standard output. A file with this name must be written as `./stdout`.
 pub(super) const STDOUT: &str = "stdout";
 
-/// Maximum length of a name, so that the name fits the legend of a dashboard.
+/// Maximum length of a name in bytes, so that a dashboard's legend can show the name.
 const MAX_NAME: usize = 64;
 
-/// The configuration layers above the file, and settings of the caller.
+/// The sources that take precedence over the file, and settings of the caller.
 #[derive(Clone, Copy)]
 pub(super) struct Layers<'a> {
     pub(super) args: &'a RunArgs,
     pub(super) environment: Environment<'a>,
-    /// Whether to read files that hold secrets. `check` may run on a machine that does not have these files.
+    /// Whether to read files with secrets. False for `check`, because it may run on a machine without these files.
     pub(super) read_secrets: bool,
     /// Tokenizers that are loaded already.
     pub(super) tokenizers: &'a Tokenizers,
 }
 
-/// Resolves all layers. `file` is `None` if no file was given. The values that apply are also written to the sections
-/// of `file`, so that the printed configuration shows them.
+/// Combines all sources. `file` is `None` if no file was given. Also writes each resulting value to the structs of
+/// `file`, so that the printed configuration contains it.
 pub(super) fn resolve(
     file: Option<Spanned<raw::File>>,
     layers: Layers<'_>,
@@ -123,7 +123,7 @@ pub(super) fn resolve(
     config
 }
 
-/// Assigns an HTTP proxy to each upstream and metrics endpoint, as the environment variables define.
+/// Sets the HTTP proxy of each upstream and metrics endpoint. The proxies come from environment variables.
 fn apply_proxies(
     routing: &mut routes::Routing,
     environment: Environment<'_>,
@@ -135,7 +135,7 @@ fn apply_proxies(
     }
 }
 
-/// Makes a changed certificate file a changed configuration of its upstream.
+/// Adds the digest of its certificate file to each upstream, so that a changed file counts as a changed upstream.
 fn digest_certificates(routing: &mut routes::Routing, errors: &mut ErrorCollector) {
     for server in routing.servers() {
         let digest = server.ca_file.as_deref().map(file::digest);
@@ -149,7 +149,7 @@ fn digest_certificates(routing: &mut routes::Routing, errors: &mut ErrorCollecto
     }
 }
 
-/// Checks the version of a file. A file without one has the newest version.
+/// Checks the key `version` of a file. Without this key, the newest version applies.
 pub(super) fn check_version(version: &mut Field<u64>, errors: &mut ErrorCollector) {
     if let Some(Spanned { value, node }) = version.as_ref()
         && *value != 1
@@ -237,8 +237,8 @@ fn request_log(
     })
 }
 
-/// Returns the trace header formats, and the unknown values of the environment variable. The file takes precedence over
-/// the variable.
+/// Returns the trace header formats, and the unknown values of `OTEL_PROPAGATORS`. The file takes precedence over the
+/// variable.
 fn propagators(
     written: &mut Field<Vec<Field<Propagator>>>,
     environment: Environment<'_>,
@@ -261,8 +261,8 @@ fn propagators(
     (propagators, ignored)
 }
 
-/// Parses `OTEL_PROPAGATORS`. Unknown words are ignored, as the OpenTelemetry specification demands. The caller logs
-/// them.
+/// Parses `OTEL_PROPAGATORS`. Unknown words are ignored, as the OpenTelemetry specification demands, and added to
+/// `ignored` for the log.
 fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
     let mut propagators = Vec::new();
     for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -278,7 +278,7 @@ fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
     propagators
 }
 
-/// Reports a name with characters that would need escaping in a query or a URL.
+/// Reports a name that is empty, too long, or needs escaping in a query or a URL.
 fn check_name(name: &str, node: NodeId, errors: &mut ErrorCollector) {
     if !is_name(name) {
         errors.add(node, invalid_name(name));
@@ -302,7 +302,7 @@ fn check_length(list: (usize, NodeId), max: usize, what: &str, errors: &mut Erro
     }
 }
 
-/// Returns the label of a route. Reports an error if the route does not exist.
+/// Returns the label of the route. Reports an error if the route does not exist.
 fn route(written: &Field<String>, routes: &[String], errors: &mut ErrorCollector) -> Option<Label> {
     let Spanned { value, node } = written.as_ref()?;
     if !routes.contains(value) {

@@ -15,14 +15,14 @@ use tokengauge_measure::slo::{
 };
 use tokengauge_types::label::Label;
 
-/// Default SLO window, a month of 30 days. The usual burn-rate factors (14.4, 6, 3, 1) assume this length.
+/// Default window of SLOs: 30 days. The usual burn rates of alerts (14.4, 6, 3, 1) assume this length.
 pub(super) const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 86_400);
 
 /// The values of the key `sli`.
 const SLIS: &str = "availability, ttft, first_visible, output_rate, total_rate, stall_free, inter_token, \
                           duration, tokens_above_rate, system_rate";
 
-/// What scopes may refer to.
+/// The routes and features that scopes may refer to.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) routes: &'a [String],
@@ -30,8 +30,8 @@ pub(super) struct Known<'a> {
     pub(super) has_tenants: bool,
 }
 
-/// Resolves the objectives. The preset of the flag replaces the objectives of the file, but the file is still checked.
-/// Objectives from presets and defaults are written to `written` as single entries.
+/// Resolves the SLOs. If `flag` names a preset, it replaces the SLOs of the file. The file is checked anyway. Presets
+/// and defaults are written to `written` as single SLOs.
 pub(super) fn resolve(
     written: &mut Field<Vec<Field<raw::Slo>>>,
     flag: Option<Preset>,
@@ -85,7 +85,7 @@ fn to_raw(objective: &Objective) -> raw::Slo {
     }
 }
 
-/// Returns the path of the file that stores error budgets across restarts.
+/// Returns the path of the file that keeps error budgets across restarts.
 pub(super) fn state(
     written: &Field<raw::SloState>,
     errors: &mut ErrorCollector,
@@ -118,7 +118,7 @@ fn defaults() -> Vec<Objective> {
     objectives.map(objective).into()
 }
 
-/// Creates an objective that covers all exchanges over the default window.
+/// Creates an objective for all requests, with the default window.
 fn with_defaults(name: Label, indicator: Sli, target: f64) -> Objective {
     let (scope, counting) = (Scope::default(), CountingRules::default());
     Objective { name, indicator, target, window: DEFAULT_WINDOW, scope, counting }
@@ -160,7 +160,7 @@ fn from_list(
     objectives
 }
 
-/// Returns the objectives of one entry: those of its preset, or a single one.
+/// Returns the objectives of one list entry: those of its preset, or a single one.
 fn from_entry(
     written: &mut Spanned<raw::Slo>,
     known: Known<'_>,
@@ -200,7 +200,7 @@ fn from_keys(written: &raw::Slo, node: NodeId, errors: &mut ErrorCollector) -> O
     Some(objective)
 }
 
-/// Returns the exclusions, sorted and without duplicates, so that equal settings have equal fingerprints.
+/// Returns the exclusions, sorted and without duplicates. Equal settings then have equal fingerprints.
 fn exclusions(written: &mut Field<Vec<Field<Exclusion>>>) -> Vec<Exclusion> {
     let mut exclude: Vec<_> = written.entries().map(|exclusion| exclusion.value).collect();
     exclude.sort_unstable();
@@ -244,7 +244,7 @@ fn operation(written: &Field<String>, errors: &mut ErrorCollector) -> Option<Ope
     operation
 }
 
-/// Reports keys that define an indicator. They are not allowed together with a preset.
+/// Reports keys that define an indicator, such as `threshold`. A preset has its own indicators.
 fn reject_own_indicator(written: &raw::Slo, errors: &mut ErrorCollector) {
     let nodes = [
         written.sli.as_ref().map(|field| field.node),
@@ -258,7 +258,7 @@ fn reject_own_indicator(written: &raw::Slo, errors: &mut ErrorCollector) {
     }
 }
 
-/// Returns the indicator, and the minimum number of output tokens that an exchange needs to be rated.
+/// Returns the indicator, and the minimum number of output tokens of a request that counts.
 fn indicator(
     written: &raw::Slo,
     objective: NodeId,
@@ -305,7 +305,7 @@ fn with_threshold(
     Some(indicator)
 }
 
-/// Returns the minimum number of streams, or 0 if the indicator does not use such a minimum.
+/// Returns the minimum number of streams for `system_rate`, and 0 for all other indicators.
 fn min_streams(
     kind: raw::Sli,
     written: Field<raw::Count>,
@@ -321,7 +321,7 @@ fn min_streams(
     written.value().map_or(0, Bounded::get)
 }
 
-/// The longest good time.
+/// Returns the maximum good time.
 fn longest(
     written: &Field<ThresholdValue>,
     objective: NodeId,
@@ -334,7 +334,7 @@ fn longest(
     })
 }
 
-/// The lowest good rate.
+/// Returns the minimum good rate.
 fn lowest(
     written: &Field<ThresholdValue>,
     objective: NodeId,

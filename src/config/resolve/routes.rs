@@ -1,4 +1,4 @@
-//! Routes: which requests go to which upstream, with concurrency limits and content capture.
+//! Resolves routes and upstreams, with concurrency limits and content capture.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -18,21 +18,20 @@ use tokengauge_types::event::{LearnedProvider, ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
 
-/// Name of an upstream that a flag defines without a path prefix, and name of its route.
+/// Name of an upstream and its route if they are defined by a flag without a path prefix.
 const DEFAULT_NAME: &str = "default";
 
 pub(super) const UPSTREAM_FLAG: &str = "--upstream";
 const PROVIDER_FLAG: &str = "--provider";
 
-/// Each pattern scans all captured text.
+/// Maximum number of redaction patterns. Each pattern scans all captured text.
 const MAX_REDACT_PATTERNS: usize = 64;
 
 /// Upstreams and the routes to them.
 pub(super) struct Routing {
     pub(super) upstreams: Upstreams,
     pub(super) routes: Vec<route::Config>,
-    /// Names of all routes, including invalid routes. A reference to an invalid route is then not reported as a second
-    /// error.
+    /// Names of all routes, including invalid ones. A reference to an invalid route then causes no second error.
     pub(super) route_names: Vec<String>,
     pub(super) contents: content::CapturePolicies,
 }
@@ -45,8 +44,8 @@ impl Routing {
     }
 }
 
-/// Resolves routes and upstreams. Upstreams from flags replace those of the file, but the file is still checked. `root`
-/// is the root node of the file, if there is one.
+/// Resolves routes and upstreams. If flags define upstreams, they replace those of the file. The file is checked
+/// anyway. `root` is the top-level section of the file, or `None` without a file.
 pub(super) fn resolve(
     file: &mut raw::File,
     root: Option<NodeId>,
@@ -101,7 +100,7 @@ fn from_sections(file: &mut raw::File, errors: &mut ErrorCollector) -> Routing {
     Routing { upstreams, routes, route_names, contents }
 }
 
-/// Replaces the upstreams and routes of the file with those of the flags.
+/// Replaces the upstreams and routes of the file with those that the flags define.
 fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector) {
     if let Some(name) = args.provider.as_deref().filter(|name| !is_name(name)) {
         errors.add_outside_file(PROVIDER_FLAG, invalid_name(name));
@@ -141,7 +140,8 @@ fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector
     file.routes = routes.into_iter().collect();
 }
 
-/// Checks that the file defines upstreams and, if there are several, routes. Not called if flags define upstreams.
+/// Checks that the file defines an upstream, and routes if there are several upstreams. Not called if flags define
+/// upstreams.
 fn check_complete(file: &raw::File, root: Option<NodeId>, errors: &mut ErrorCollector) {
     let Some(root) = root else {
         let message = "no upstream is configured; name one, such as\n    \
@@ -166,7 +166,7 @@ fn check_complete(file: &raw::File, root: Option<NodeId>, errors: &mut ErrorColl
     }
 }
 
-/// Reports flags that only modify `--upstream` if `--upstream` is not set.
+/// Reports flags that have no effect, because `--upstream` is not set.
 fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
     let mut add = |flag, key| {
         let message = format!("requires {UPSTREAM_FLAG}; for upstreams of the file, write {key}");
@@ -182,7 +182,7 @@ fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
 
 struct RouteResolver<'a> {
     upstreams: &'a [forward::Config],
-    /// Includes invalid upstreams.
+    /// Names of all upstreams, including invalid ones.
     upstream_names: &'a [String],
     /// Default for routes that do not set this value.
     position: ProxyPosition,
@@ -213,7 +213,7 @@ impl<'a> RouteResolver<'a> {
         self.routes.extend(route);
     }
 
-    /// Returns the configured name of the route, or else the name of its upstream.
+    /// Returns the configured name of the route. Without one, returns the name of the upstream.
     fn name(&mut self, written: &Spanned<raw::Route>) -> String {
         let (name, node) = match (written.value.name.as_ref(), written.value.upstream.get()) {
             (Some(Spanned { value, node }), _) => {
@@ -230,7 +230,7 @@ impl<'a> RouteResolver<'a> {
         name.clone()
     }
 
-    /// Host and prefix.
+    /// Returns the host and prefix to match.
     fn conditions(&mut self, written: &mut Field<raw::Match>) -> (Option<String>, String) {
         let raw::Match { host, prefix } = written.or_insert_default();
         if let Some(Spanned { value, node }) = host.spanned_mut() {

@@ -1,5 +1,4 @@
-//! Loads the tokenizers that the configuration names. They are loaded here, so that their errors are reported together
-//! with all others.
+//! Loads the tokenizers that the configuration names. They are loaded here, so that all errors are reported together.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,13 +11,14 @@ use tokengauge_llm::count::{
     CustomTokenizer, SUPPORTS_TOKENIZER_JSON, TokenizerAssignment, TokenizerError, Tokenizers,
 };
 
-/// Maximum size of a tokenizer file. The largest published tokenizer (Gemma, 262,000 tokens) has 33 MB.
+/// Maximum size of a tokenizer file in bytes. The largest published file has 33 MB (Gemma, 262,000 tokens).
 const MAX_BYTES: u64 = 128 << 20;
 
-/// Usual name of a tokenizer file. It does not identify the model, so the name of the folder is used instead.
+/// Usual name of a tokenizer file, without `.json`. This name does not identify the model, but the name of the folder
+/// does.
 const COMMON_FILE_STEM: &str = "tokenizer";
 
-/// Loads the tokenizers. A file that has not changed since `loaded` is not parsed again.
+/// Loads the tokenizers. Reuses the tokenizers in `loaded` whose file has not changed.
 pub(super) fn resolve(
     written: &mut Field<BTreeMap<String, Field<PathBuf>>>,
     loaded: &Tokenizers,
@@ -50,7 +50,7 @@ pub(super) fn resolve(
     Tokenizers::new(assigned)
 }
 
-/// Loads `file`, or returns the tokenizer of `candidates` that has the same content.
+/// Loads `file`. Reuses the tokenizer of a candidate with the same path and content.
 fn load<'a>(
     file: &Path,
     mut candidates: impl Iterator<Item = &'a TokenizerAssignment>,
@@ -68,7 +68,7 @@ fn load<'a>(
     Ok(Arc::new(given))
 }
 
-/// Returns the name of the tokenizer in telemetry: the file name, or the folder name if the file has the usual name.
+/// Returns the name of the tokenizer in telemetry: the file name, or the folder name for a `tokenizer.json`.
 fn telemetry_name(file: &Path) -> String {
     let folder = file.parent().and_then(Path::file_name);
     let name = match file.file_stem() {

@@ -1,4 +1,4 @@
-//! Resolves upstreams, the metrics endpoints of the engines behind them, and warm-up tracking.
+//! Resolves upstreams, the metrics endpoints of their engines, and warm-up tracking.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use tokengauge_measure::engine::warm;
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{PathOrUrl, Url};
 
-/// Allowed range of a timeout. Below 1 ms, every request would fail. Above one day, write `off` instead.
+/// Allowed range of a timeout. Below 1 ms, every request would fail. For more than one day, write `off`.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
 const URL_HINT: &str = "write the URL, such as `url: https://api.openai.com`";

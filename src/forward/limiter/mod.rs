@@ -1,8 +1,8 @@
-//! Limits the number of concurrent exchanges of one route, and queues exchanges beyond the limit.
+//! Limits the number of concurrent requests of one route, and queues requests beyond the limit.
 //!
-//! An exchange holds a [`Permit`] while it is queued and while it runs. Dropping the permit ends either state and
-//! admits the next exchange. Every end of an exchange drops the permit: a complete body, a disconnected client, a
-//! failed upstream, a closed tunnel, or an abort at shutdown.
+//! A request holds a [`Permit`] while it is queued and while it runs. Dropping the permit ends either state and admits
+//! the next request. Every end of a request drops the permit: a complete response, a disconnected client, a failed
+//! upstream, a closed tunnel, or an abort at shutdown.
 //!
 //! Tokio's semaphore is not suitable. It reports no queue length, and its limit cannot be lowered below the number of
 //! permits in use.
@@ -15,36 +15,36 @@ use tokio::sync::oneshot;
 use crate::route::ConcurrencyLimit;
 use tokengauge_types::sync::lock;
 
-/// Concurrency limiter of one route. Admits an exchange immediately while there are free permits, otherwise in the
-/// order of arrival.
+/// Concurrency limiter of one route. Admits a request if a permit is free. Other requests are queued in the order of
+/// arrival.
 #[derive(Debug)]
 pub struct ConcurrencyLimiter(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// The current limit. `None` after a reload removed the limit of the route; every exchange is then admitted.
+    /// The current limit. `None` if a reload has removed the limit of the route. Every request is then admitted.
     limit: Option<ConcurrencyLimit>,
-    /// Number of admitted exchanges that have not ended. Exceeds the limit only after a reload lowered the limit.
+    /// Number of admitted requests that have not ended. Exceeds the limit only after a reload has lowered the limit.
     running: usize,
-    /// Queued exchanges in the order of arrival. At most `limit.max_queue`, except for exchanges queued before a reload
-    /// lowered that limit. Empty while there is a free permit.
+    /// Queued requests in the order of arrival, at most `limit.max_queue`. After a reload has lowered this limit, there
+    /// can be more. Empty while a permit is free.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
-    /// Number of the next exchange.
+    /// Number of the next request.
     next: u64,
 }
 
-/// Permit of an exchange that is active or queued. Dropping it makes room for the next exchange.
+/// Permit of a request that runs or is queued. Dropping the permit makes room for the next request.
 #[derive(Debug)]
 pub struct Permit {
     limiter: Arc<ConcurrencyLimiter>,
     number: u64,
 }
 
-/// A queued exchange. Dropping this value removes the exchange from the queue.
+/// A queued request. Dropping this value removes the request from the queue.
 #[derive(Debug)]
 pub struct Queued {
     pub(super) permit: Permit,
-    /// Resolves when the exchange is admitted.
+    /// Resolves when the request is admitted.
     pub(super) admitted: oneshot::Receiver<()>,
     pub(super) limit: ConcurrencyLimit,
 }
@@ -67,7 +67,7 @@ impl ConcurrencyLimiter {
         })))
     }
 
-    /// Admits an exchange, or queues it if there is no free permit.
+    /// Admits a request. If no permit is free, queues the request.
     pub(super) fn enter(self: &Arc<Self>) -> Entry {
         let mut state = self.state();
         let number = state.next;
@@ -90,14 +90,14 @@ impl ConcurrencyLimiter {
         entry
     }
 
-    /// Replaces the limit. Running and queued exchanges remain. After the limit is lowered, the next exchange is
-    /// admitted once enough exchanges have ended.
+    /// Replaces the limit. Running and queued requests remain. Under a lower limit, the next request is admitted once
+    /// enough requests have ended.
     pub(super) fn set_limit(&self, limit: Option<ConcurrencyLimit>) {
         self.state().limit = limit;
         self.admit_waiting();
     }
 
-    /// Admits queued exchanges while there are free permits. Wakes each exchange outside the lock, because a wake may
+    /// Admits queued requests while permits are free. Wakes each request without holding the lock, because waking may
     /// run code of the runtime.
     fn admit_waiting(&self) {
         loop {
@@ -128,7 +128,7 @@ impl ConcurrencyLimiter {
 }
 
 impl State {
-    /// Admits the first queued exchange, if there is a free permit.
+    /// Admits the first queued request if a permit is free.
     fn admit_next(&mut self) -> Option<oneshot::Sender<()>> {
         let most = self.limit.map_or(usize::MAX, |limit| limit.max_in_flight);
         if self.running >= most {

@@ -16,7 +16,7 @@ impl Queued {
     }
 }
 
-/// Returns the numbers of running and of queued exchanges.
+/// Returns the numbers of running and of queued requests.
 fn counts(limiter: &ConcurrencyLimiter) -> (usize, usize) {
     let state = limiter.state();
     (state.running, state.waiting.len())
@@ -101,7 +101,8 @@ fn raised_limit_admits_at_once_and_lowered_limit_waits() {
     assert_eq!(counts(&limiter), (100, 0));
 }
 
-/// Several threads enter the limiter, wait or give up, and leave. The limit is never exceeded, and no permit is lost.
+/// Several threads enter the limiter, wait or give up, and leave. The limit must never be exceeded, and no permit may
+/// be lost.
 #[test]
 fn concurrent_use_loses_no_permit() {
     const MOST: usize = 2;
@@ -135,7 +136,7 @@ fn concurrent_use_loses_no_permit() {
     assert_eq!(counts(&limiter), (0, 0));
 }
 
-/// An operation on the limiter. Its number selects one of the exchanges.
+/// An operation on the limiter. `Leave` and `GiveUp` select a request by number.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Enter,
