@@ -88,10 +88,11 @@ mod tests {
     #[test]
     fn limits_that_fit_are_kept() {
         for open_files in [Some(20_000), Some(1 << 20), None] {
-            let mut listeners = [listener(8_192, 8_192)];
+            let defaults = [listener(Config::MAX_CONNECTIONS, Config::MAX_REQUESTS)];
+            let mut listeners = defaults.clone();
             let (budget, lowered) = DescriptorBudget::apply(&mut listeners, open_files);
             assert_eq!(lowered, None, "{open_files:?}");
-            assert_eq!(listeners, [listener(8_192, 8_192)]);
+            assert_eq!(listeners, defaults);
             assert!(budget.max_pool_size(1) > 1_024, "{open_files:?}");
         }
     }

@@ -122,7 +122,7 @@ mod tests {
     fn reports_a_valid_file_and_prints_it_on_request() {
         let message = checked("examples/minimal.yaml", false).unwrap();
         assert!(
-            message.contains("minimal.yaml: valid\n  listens on 127.0.0.1:4000, for at most 9216 "),
+            message.contains("minimal.yaml: valid\n  listens on 127.0.0.1:4000, for at most 9000 "),
             "{message}"
         );
         assert!(

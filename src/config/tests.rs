@@ -743,7 +743,7 @@ fn examples_are_valid_and_survive_printing() {
 
 #[test]
 fn connections_remain_to_reject_requests_unless_their_limit_is_set() {
-    for (keys, expected) in [("", (9216, 8192)), (", max_connections: 50", (50, 50))] {
+    for (keys, expected) in [("", (9000, 8192)), (", max_connections: 50", (50, 50))] {
         let listeners = format!("listeners: [{{address: 127.0.0.1:1{keys}}}]");
         let file = format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\n{listeners}\n");
         let listener = &text(&file).unwrap().listeners[0];

@@ -81,12 +81,13 @@ pub struct Tls {
 }
 
 impl Config {
-    /// Default limit of requests in flight. Each stream uses two file descriptors, and a common value of `ulimit -n` is
-    /// 20,000. The limit is half of that value, less a reserve for other connections and open files.
+    /// Default limit of requests in flight. Each request uses two open files: one for the client and one for the
+    /// upstream. With the connections to spare of [`MAX_CONNECTIONS`](Self::MAX_CONNECTIONS), idle connections to
+    /// upstreams and a reserve, the process needs 19,968 open files. A common value of `ulimit -n` is 20,000.
     pub const MAX_REQUESTS: usize = 8_192;
     /// Default connection limit. It is above the request limit, so that connections remain on which further requests
     /// get status 503. A request that comes back to the proxy through its upstream ends there, too.
-    pub const MAX_CONNECTIONS: usize = Self::MAX_REQUESTS + 1_024;
+    pub const MAX_CONNECTIONS: usize = 9_000;
     /// Default time limit for request headers. nginx and hyper have defaults between 30 and 60 s.
     pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
     /// Default time limit between two pieces of a request body, as in nginx. Only uploads are limited: a model may
