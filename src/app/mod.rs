@@ -98,8 +98,8 @@ pub struct ShutdownOutcome {
 pub enum StartError {
     #[error(transparent)]
     Listen(#[from] tokengauge_listen::Error),
-    #[error("admin port: cannot listen on {0}: {1}")]
-    Admin(SocketAddr, std::io::Error),
+    #[error("admin port: {0}")]
+    Admin(tokengauge_listen::Error),
     #[error(transparent)]
     Upstream(#[from] forward::SetupError),
     #[error(transparent)]
@@ -469,7 +469,9 @@ async fn bind_admin(
     let token = resolved.admin.token.as_ref().map(|token| token.expose().to_owned());
     let address = resolved.admin.address;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages, drain).await;
-    bound.map_err(|error| StartError::Admin(address, error))
+    bound.map_err(|error| {
+        StartError::Admin(tokengauge_listen::Error::Bind(address.to_string(), error))
+    })
 }
 
 #[cfg(test)]

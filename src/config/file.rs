@@ -9,7 +9,7 @@ use super::errors::{ConfigErrors, ErrorCollector, Position};
 
 /// Maximum size in bytes of a configuration or certificate file. 1,000 routes need about 200 KiB, and so do the root
 /// certificates of an operating system. A larger file was named by mistake.
-const MAX_CONFIG_BYTES: u64 = 1 << 20;
+pub(super) const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Maximum size in bytes of a token file. All known tokens are shorter.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
@@ -19,23 +19,28 @@ pub(super) const NOT_A_FILE: &str = "this is not a regular file; name a file";
 
 pub(super) const TOKEN_HINT: &str = "write at least one character of visible ASCII, and no spaces";
 
-/// Reads a configuration or price file.
+/// Reads a YAML file. Errors carry positions in this file.
 pub(super) fn read(file: &Path) -> Result<String, ConfigErrors> {
-    decode(file, read_bytes(file, MAX_CONFIG_BYTES))
+    let bytes = read_bytes(file, MAX_CONFIG_BYTES);
+    decode(file, bytes.map_err(|message| error(file, Position::START, message))?)
 }
 
 /// Reads a configuration file. The path `-` means standard input.
 pub(super) fn read_or_stdin(file: &Path) -> Result<String, ConfigErrors> {
-    if file == Path::new("-") { decode(file, read_stdin()) } else { read(file) }
+    if file != Path::new("-") {
+        return read(file);
+    }
+    decode(file, read_stdin().map_err(|message| error(file, Position::START, message))?)
 }
 
-fn decode(file: &Path, bytes: Result<Vec<u8>, String>) -> Result<String, ConfigErrors> {
-    let error = |position, message: String| {
-        let mut errors = ErrorCollector::for_file(file);
-        errors.add_at(position, String::new(), message);
-        errors.into_errors()
-    };
-    let bytes = bytes.map_err(|message| error(Position::START, message))?;
+fn error(file: &Path, position: Position, message: String) -> ConfigErrors {
+    let mut errors = ErrorCollector::for_file(file);
+    errors.add_at(position, String::new(), message);
+    errors.into_errors()
+}
+
+/// Converts the content of `file` to text. The error has the position of the first invalid byte.
+pub(super) fn decode(file: &Path, bytes: Vec<u8>) -> Result<String, ConfigErrors> {
     String::from_utf8(bytes).map_err(|invalid| {
         let valid = invalid.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(invalid.as_bytes().get(..valid).unwrap_or_default());
@@ -43,7 +48,7 @@ fn decode(file: &Path, bytes: Result<Vec<u8>, String>) -> Result<String, ConfigE
         let line = before.matches('\n').count() + 1;
         let column = last_line.chars().count() + 1;
         let message = "not UTF-8; save the file in that encoding".to_owned();
-        error(Position { line, column }, message)
+        error(file, Position { line, column }, message)
     })
 }
 

@@ -205,21 +205,29 @@ impl Tls {
     }
 }
 
-/// Describes a failed TLS handshake. If the server uses the certificate of a certificate authority, the original text
-/// is not readable and is replaced.
+/// Describes a failed TLS handshake. Three frequent causes are mistakes in the configuration, and the texts of rustls do
+/// not name the setting.
 fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     let text = error.to_string();
-    if !text.contains("CaUsedAsEndEntity") {
-        return text;
-    }
     let authority = match ca_file {
         Some(file) => format!("keep the authority in {} (`ca_file`)", file.display()),
         None => "name the authority's file as `ca_file`".to_owned(),
     };
-    format!(
-        "the server presents a certificate that is marked as a certificate authority; create a server certificate \
-         signed by this authority, and {authority}"
-    )
+    if text.contains("InvalidContentType") {
+        "the upstream does not respond with TLS; if it serves plain HTTP, write http:// in its URL"
+            .to_owned()
+    } else if text.contains("CaUsedAsEndEntity") {
+        format!(
+            "the server presents a certificate that is marked as a certificate authority; create a server \
+             certificate signed by this authority, and {authority}"
+        )
+    } else if text.contains("UnknownIssuer") {
+        format!(
+            "{text}; if a private authority signed the certificate, add the authority to `ca_file`"
+        )
+    } else {
+        text
+    }
 }
 
 /// Returns the trusted root certificates: those of the system or of `SSL_CERT_FILE`, and the configured `ca_file`. If
@@ -274,6 +282,8 @@ fn without_brackets(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use tokengauge_types::label::Label;
+    use tokio::io::AsyncWriteExt as _;
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
@@ -289,6 +299,32 @@ mod tests {
         );
         assert!(explain(&io::Error::other(error), None).ends_with("file as `ca_file`"));
         assert_eq!(explain(&io::Error::other("other"), None), "other");
+    }
+
+    #[test]
+    fn explains_an_unknown_authority() {
+        let error = "invalid peer certificate: UnknownIssuer";
+        let message = explain(&io::Error::other(error), None);
+        assert!(
+            message.starts_with(error) && message.ends_with("add the authority to `ca_file`"),
+            "{message}"
+        );
+    }
+
+    #[tokio::test]
+    async fn explains_an_upstream_that_serves_plain_http() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            stream
+        };
+        let config = Config::to(Label::known("a"), true, "localhost", port);
+        let connector = Connector::new(config).unwrap();
+        let (result, _stream) = tokio::join!(connector.connect(), serving);
+        let Err(Error::Failed(UpstreamFailure::Tls, message)) = result else { panic!("no error") };
+        assert!(message.ends_with("write http:// in its URL"), "{message}");
     }
 
     /// Returns the address of a listener with a full backlog. The next connection is neither accepted nor refused.

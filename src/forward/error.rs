@@ -130,7 +130,9 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
         Ending::TimedOut(ResponseHeader | Idle) => timeout("the upstream's response timed out"),
         Ending::TimedOut(Total) => timeout("the request exceeded its total timeout"),
         Ending::Rejected(NoRoute) => {
-            (StatusCode::NOT_FOUND, "no_route", "no route matches this host and path")
+            let description =
+                "no route matches this host and path; check the prefix in the client's base URL";
+            (StatusCode::NOT_FOUND, "no_route", description)
         }
         Ending::Rejected(Overload) => (
             StatusCode::TOO_MANY_REQUESTS,

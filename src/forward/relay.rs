@@ -392,7 +392,7 @@ impl Exchange {
         let cause = if error.is_parse_too_large() {
             "its headers have more than 100 lines or 64 KiB".to_owned()
         } else {
-            error.to_string()
+            with_scheme_hint(error.to_string(), self.upstream.config().tls)
         };
         ForwardError::with_cause(ending, cause)
     }
@@ -431,5 +431,27 @@ fn connect_error(error: connect::Error) -> ForwardError {
         connect::Error::Failed(failure, cause) => {
             ForwardError::with_cause(Ending::UpstreamFailed(failure), cause)
         }
+    }
+}
+
+/// Adds advice to the error of a response that does not start with an HTTP version. A TLS server sends such a response
+/// to a request in plain text.
+fn with_scheme_hint(error: String, tls: bool) -> String {
+    if tls || !error.contains("HTTP version") {
+        return error;
+    }
+    format!("{error}; if the upstream expects TLS, write https:// in its URL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_scheme_if_a_response_does_not_start_like_http() {
+        let error = || "invalid HTTP version parsed".to_owned();
+        assert!(with_scheme_hint(error(), false).ends_with("write https:// in its URL"));
+        assert_eq!(with_scheme_hint(error(), true), error());
+        assert_eq!(with_scheme_hint("other".to_owned(), false), "other");
     }
 }

@@ -138,12 +138,21 @@ pub struct Load {
 /// Errors from opening a listener.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot listen on {0}: {1}")]
+    #[error("cannot listen on {0}: {1}{hint}", hint = bind_hint(.1))]
     Bind(String, io::Error),
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("TLS over a Unix socket is not supported")]
     TlsOverUnix,
+}
+
+/// Returns advice for an address that is in use, and otherwise an empty text.
+fn bind_hint(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        "; stop the process that uses this address, or listen on another one"
+    } else {
+        ""
+    }
 }
 
 /// An open listening socket that does not accept connections yet.
@@ -327,5 +336,23 @@ impl std::fmt::Display for Address {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_in_use_is_reported_with_advice() {
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(other.local_addr().unwrap());
+        let error = Listener::bind(&Config::at(address)).unwrap_err().to_string();
+        assert!(error.ends_with("or listen on another one"), "{error}");
+    }
+
+    #[test]
+    fn other_errors_have_no_advice_about_the_address() {
+        assert_eq!(bind_hint(&io::Error::from(io::ErrorKind::PermissionDenied)), "");
     }
 }

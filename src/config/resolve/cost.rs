@@ -1,6 +1,6 @@
 //! Resolves budgets, and prices, which are in a separate file.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::objectives::DEFAULT_WINDOW;
 use super::{check_length, check_name, check_version, route};
@@ -24,8 +24,8 @@ pub(super) fn resolve(
     errors: &mut ErrorCollector,
 ) -> Costs {
     let cost = written.or_insert_default();
-    let path = cost.prices.get();
-    let prices = path.map(|path| read_prices(path, routes, errors)).unwrap_or_default();
+    let file = cost.prices.as_ref();
+    let prices = file.map(|file| read_prices(file, routes, errors)).unwrap_or_default();
     cost.budgets.or_insert_default();
     let budgets = budgets(&mut cost.budgets, routes, errors);
     if cost.prices.get().is_none() && budgets.is_empty() {
@@ -113,8 +113,20 @@ fn allowance(
 }
 
 /// Reads the price file. Each error has its position in the price file.
-fn read_prices(path: &Path, routes: &[String], errors: &mut ErrorCollector) -> Prices {
-    let prices = file::read(path).and_then(|text| {
+fn read_prices(
+    written: &Spanned<PathBuf>,
+    routes: &[String],
+    errors: &mut ErrorCollector,
+) -> Prices {
+    let path = &written.value;
+    let bytes = match file::read_bytes(path, file::MAX_CONFIG_BYTES) {
+        Ok(bytes) => bytes,
+        Err(reason) => {
+            errors.add(written.node, format!("{}: {reason}", path.display()));
+            return Prices::default();
+        }
+    };
+    let prices = file::decode(path, bytes).and_then(|text| {
         let mut errors = ErrorCollector::for_file(path);
         let prices = parse_prices(&text, routes, &mut errors);
         errors.into_result(prices)
@@ -208,7 +220,23 @@ fn label(currency: &Currency) -> Label {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::config::RunArgs;
+    use crate::config::load::load_text;
+    use tokengauge_llm::count::Tokenizers;
+
+    #[test]
+    fn reports_an_unreadable_price_file_at_its_key() {
+        let text = "upstreams: {a: {url: http://a}}\ncost: {prices: /nowhere/p.yaml}\n";
+        let loaded = load_text(Some(text), &RunArgs::default(), &|_| None, &Tokenizers::default());
+        let message = loaded.unwrap_err().to_string();
+        assert!(
+            message.contains("2:16: cost.prices: /nowhere/p.yaml: cannot read the file"),
+            "{message}"
+        );
+    }
 
     fn resolved(text: &str) -> Result<Prices, String> {
         let mut errors = ErrorCollector::for_file(Path::new("p.yaml"));
