@@ -1,8 +1,9 @@
 //! Takes snapshots of all metrics, for OTLP exports and scrapes.
 //!
-//! Only this module uses the SDK's metric readers. Before each collection, it takes the state that gauges export. OTLP
-//! exports and scrapes normally share one reader and its aggregates. If the back end requires deltas, a second reader
-//! provides them, because a scrape needs cumulative sums. The second reader doubles the cost of recording a value.
+//! Only this module uses the SDK's metric readers. Before each collection, the module also takes a snapshot of the
+//! state that gauges show. OTLP exports and scrapes normally share one reader. If the back end requires deltas over
+//! OTLP, a second reader provides them, because a scrape needs cumulative values. The second reader doubles the cost of
+//! recording a value.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ pub struct MetricsSnapshot {
     pub metrics: ResourceMetrics,
     /// Exemplars, which link values of these metrics to traces.
     pub exemplars: ExemplarSnapshot,
-    /// Age of the state that gauges show. Zero unless the observer is overloaded.
+    /// Age of the state that gauges show. More than zero only if the observer is overloaded.
     pub age: Duration,
 }
 
@@ -44,7 +45,7 @@ pub struct MetricsSnapshot {
 pub struct MetricsReader {
     provider: SdkMeterProvider,
     cumulative: SharedReader,
-    /// The reader for OTLP. `None` if OTLP uses the cumulative reader, too.
+    /// The reader for OTLP exports. `None` if OTLP shares the cumulative reader with scrapes.
     preferred: Option<SharedReader>,
     resource: Resource,
     readings: SnapshotSource,
@@ -52,8 +53,8 @@ pub struct MetricsReader {
     folded: Arc<AtomicU64>,
     exemplars: Arc<Exemplars>,
     counters: Arc<ExportCounters>,
-    /// Held during a collection, so that only one runs at a time. Gauges read the snapshot of the collection in
-    /// progress.
+    /// Held during a collection, so that only one collection runs at a time. Gauges read the snapshot of the current
+    /// collection.
     collecting: Mutex<()>,
 }
 
@@ -142,10 +143,11 @@ impl fmt::Debug for MetricsReader {
     }
 }
 
-/// Configures the stream of an instrument. Its cardinality limit is the maximum number of points of all instruments
-/// together, so the SDK's overflow series is never used. By default, the SDK merges all series beyond 2,000 into one
-/// without attributes. Histograms export neither minimum nor maximum, because both are meaningless over the life of a
-/// process. For a bound histogram without a value, the SDK would also export the extreme numbers of the type.
+/// Configures how the SDK aggregates an instrument. The cardinality limit is the maximum number of points of all
+/// instruments together, so the SDK's overflow series is never used. By default, the SDK merges all series beyond 2,000
+/// into one without attributes. Histograms export no minimum and no maximum, because these values are meaningless over
+/// the life of a process. For a bound histogram without a value, the SDK would also export the extreme numbers of the
+/// type.
 fn stream(instrument: &Instrument) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
     let mut stream = Stream::builder().with_cardinality_limit(MOST_POINTS);

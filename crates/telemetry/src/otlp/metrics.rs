@@ -38,7 +38,7 @@ pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-/// Adds exemplars to all points of `encoded`. `data` are the points from which it was converted.
+/// Adds exemplars to all points of `encoded`, which was converted from `data`.
 fn add_exemplars<T>(
     encoded: &mut ProtoMetric,
     metric: &Metric,
@@ -68,8 +68,8 @@ fn add_exemplars<T>(
     }
 }
 
-/// Returns the exemplars of one series that are not older than the point's start time. `since` is this time, in
-/// nanoseconds since 1970. Without this limit, a delta could contain an exemplar that belongs to an earlier delta.
+/// Returns the exemplars of one series that are not older than `since`, the start time of the point in nanoseconds
+/// since 1970. Without this limit, a delta could contain an exemplar of an earlier delta.
 fn of_series<'a>(
     metric: &Metric,
     attributes: impl Iterator<Item = &'a KeyValue>,
