@@ -44,7 +44,7 @@ macro_rules! label_enum {
 /// 200.
 pub const LONGEST_NAME: usize = 256;
 
-/// Label value that replaces values beyond the limit.
+/// Label value that replaces all values beyond the limit.
 pub const OTHER: &str = "other";
 
 /// Untrusted text for spans, logs and the admin page `/streams`: at most [`LONGEST_NAME`] bytes, without control

@@ -84,7 +84,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// Divisor by which a failover test shortens all durations.
+/// Divisor of all durations in the rules, which makes a failover test faster.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Divisor(pub NonZeroU32);
 

@@ -39,7 +39,7 @@ pub(super) struct Panel {
     pub(super) thresholds: Option<Thresholds>,
     /// Values at which a horizontal line is drawn, with the colour of the line.
     pub(super) threshold_lines: Vec<(f64, Colour)>,
-    /// Fixed colours of lines, by legend as displayed.
+    /// Fixed colours of lines, by displayed legend.
     pub(super) colours: IndexMap<String, Colour>,
     /// Text and colour that are shown in place of specific values.
     pub(super) values: Vec<(f64, String, Colour)>,

@@ -8,7 +8,7 @@
 //! | `<lane>` | as `<process>`, position and route |
 //! | `<call>` | as `<lane>`, provider and model |
 //!
-//! `<firing>` stands for the firing alerts of this project. Its value is the time since which the condition holds, in
+//! `<firing>` selects the firing alerts of this project. Its value is the time since which the condition holds, in
 //! seconds since the epoch. The label `dashboard` is the uid of the dashboard for the alert.
 //!
 //! A marker replaces matchers, alone or before other matchers: `tokengauge_tokens_total{<call>,

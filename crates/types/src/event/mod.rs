@@ -53,7 +53,7 @@ impl Direction {
     }
 }
 
-/// One event of one exchange, and the time at which it occurred.
+/// An event of a request and its response, and the time at which the event occurred.
 #[derive(Debug)]
 pub struct TimestampedEvent {
     pub exchange: ExchangeId,
@@ -230,7 +230,7 @@ impl RouteFacts {
     /// Default stall threshold. A reader notices a pause of this length: at 15 tokens per second, the stream is then 30
     /// tokens late.
     pub const STALL_AFTER: Duration = Duration::from_secs(2);
-    /// Default first-token threshold: the shorter of common client timeouts.
+    /// Default first-token threshold. Clients with a short timeout give up after this time.
     pub const HUNG_AFTER: Duration = Duration::from_secs(30);
 
     /// Returns the settings of an outbound route to `host` and `port`. All other settings have their defaults.
@@ -335,7 +335,7 @@ label_enum! {
     }
 }
 
-/// How an exchange ended.
+/// How an exchange (a request and its response) ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
     /// The proxy delivered the complete response.
@@ -350,7 +350,7 @@ pub enum Ending {
     TimedOut(TimeoutKind),
     /// This proxy rejected the request and sent nothing upstream.
     Rejected(RejectReason),
-    /// This proxy shut down before the exchange ended.
+    /// This proxy shut down before the response was complete.
     Drained,
 }
 
@@ -437,7 +437,7 @@ pub struct LiveState {
     since: AtomicU64,
 }
 
-/// The peer for which a response body waits.
+/// Who has to act before the response body can continue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WaitingFor {
     /// The proxy asked the upstream for more of the body, and no data has arrived since then.
