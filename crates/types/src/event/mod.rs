@@ -105,8 +105,8 @@ pub enum ObserverEvent {
 /// poll. A shorter wait is a scheduling delay and not caused by a slow client.
 pub const MIN_BACKPRESSURE: Duration = Duration::from_millis(1);
 
-/// Time in microseconds, before a chunk, in which the client side did not ask for more of the response body. Saturates
-/// at 71 minutes.
+/// Time before a chunk in which the client side did not ask for more of the response body. In microseconds, at most 71
+/// minutes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BackpressureTime(pub u32);
 
