@@ -8,8 +8,8 @@ use tokengauge_telemetry::prometheus::{self, label_name};
 /// Series names with the labels of each series. A histogram has three series: buckets, sum and count.
 pub type Emitted = BTreeMap<String, BTreeSet<String>>;
 
-/// Labels of exported series that are not in the metric catalog. Prometheus or a collector adds these labels, some of
-/// them from resource attributes.
+/// Labels that are not in the metric catalog. Prometheus or a collector adds them, some of them from resource
+/// attributes.
 pub const TARGET_LABELS: &[&str] =
     &["job", "instance", "cluster", "namespace", "k8s_cluster_name", "k8s_namespace_name"];
 

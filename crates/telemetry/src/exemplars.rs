@@ -26,7 +26,7 @@ use tokengauge_types::sync::lock;
 /// 8,192 places holds this number without growing, and both generations together take less than 1 MB.
 const GENERATION: usize = 7_168;
 
-/// A link from a value in a series to the trace of the request that caused this value.
+/// A link from a value to the trace of the request that caused it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
     pub trace_id: [u8; 16],

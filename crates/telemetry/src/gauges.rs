@@ -66,7 +66,7 @@ impl<R> Group<R> {
 }
 
 impl Registrar<'_> {
-    /// Registers a metric. At each collection, `read` reports the values of all series of the metric.
+    /// Registers a metric. At each collection, `read` reports the values of its series.
     fn series<T: Observed>(
         &self,
         metric: &Metric,

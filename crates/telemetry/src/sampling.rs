@@ -15,8 +15,7 @@ pub struct Sampler {
     pub root: RootSampler,
     /// Whether the caller's decision takes precedence over `root`.
     pub parent_based: bool,
-    /// Whether to keep the trace of a request that failed, stalled or missed an SLO, even if the caller did not sample
-    /// the trace.
+    /// Whether to keep traces of requests that failed, stalled or missed an SLO even if the caller did not sample them.
     pub against_parent: bool,
 }
 
@@ -67,7 +66,7 @@ impl Sampler {
         self.reason_at_start(trace).is_some()
     }
 
-    /// Returns whether and why to keep the trace of a finished request. `None` means that the trace is dropped.
+    /// Returns why to keep the trace of a finished request. `None` means that the trace is dropped.
     pub fn decide(&self, record: &Record) -> Option<SamplingDecision> {
         if let Some(reason) = self.reason_at_start(&record.trace) {
             return Some(SamplingDecision { reason, against_parent: false });
@@ -91,8 +90,8 @@ impl Sampler {
 }
 
 impl RootSampler {
-    /// Returns the reason to keep a trace, or `None` to drop it. A ratio is compared with the lower 63 bits of the
-    /// trace id, as in the OpenTelemetry SDKs.
+    /// Returns the reason to keep a trace. A ratio is compared with the lower 63 bits of the trace id, as in the
+    /// OpenTelemetry SDKs.
     fn select(self, trace_id: &[u8; 16]) -> Option<SamplingReason> {
         match self {
             Self::AlwaysOn => Some(SamplingReason::AlwaysOn),
@@ -123,8 +122,7 @@ impl SamplingReason {
         }
     }
 
-    /// Returns the most serious reason to keep the trace: an error, a stall or a missed SLO. `None` if the request had
-    /// none of these.
+    /// Returns the most serious reason to keep the trace: an error, a stall or a missed SLO.
     fn reason_at_end(record: &Record) -> Option<Self> {
         match record.outcome {
             Outcome::Error | Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {

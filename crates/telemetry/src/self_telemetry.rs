@@ -85,8 +85,8 @@ pub fn panicked(thread: &str, location: &str, message: &'static str) {
     error!(thread, location, reason = message, "a thread panicked");
 }
 
-/// The observer thread panicked and was restarted, so metrics may miss requests. `restarts` is the number of such
-/// panics since the process started.
+/// The observer thread panicked and was restarted, so metrics may miss requests. `restarts` counts since the process
+/// started.
 pub fn observer_restarted(restarts: u64) {
     error!(restarts, "the observer thread panicked and was restarted");
 }
@@ -168,8 +168,8 @@ pub fn request_log_write_recovered(lost: usize) {
     info!(lost, "request log write recovered");
 }
 
-/// Error budgets were restored from a file. `down` is the time for which no process measured. `set_back` is set if the
-/// wall clock moved backwards in this time, and `down` then counts as zero.
+/// Error budgets were restored from a file. `down` is the time that was not measured. `set_back` is set if the wall
+/// clock moved backwards in this time, and `down` is then zero.
 pub fn slo_state_restored(objectives: usize, down: Duration, set_back: Option<Duration>) {
     match set_back {
         None => info!(objectives, ?down, "error budgets restored"),

@@ -19,18 +19,17 @@ use tokengauge_measure::record::MetricLabels;
 use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::sync::lock;
 
-/// Maximum number of points (series) of all instruments together. This is enough for 223 kinds of calls with all their
-/// points, such as 100 models that stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9
-/// KiB more in each snapshot. A full process with a scrape and an export therefore takes 60 to 110 MB, which fits into
-/// the 256 MiB of a sidecar.
+/// Maximum number of points (series) of all instruments. This is enough for 223 kinds of calls with all their points,
+/// such as 100 models that stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9 KiB
+/// more in each snapshot. A full process with a scrape and an export therefore takes 60 to 110 MB, which fits into the
+/// 256 MiB of a sidecar.
 pub const MOST_POINTS: usize = 40_000;
 
 /// Maximum number of routes for which gauges are exported. A configuration has a few routes, but each reload can add
 /// new names, and a series is never removed.
 pub const MOST_ROUTES: usize = 512;
 
-/// Points that each combination of call labels reserves for failed calls. Responses of failed calls name no model, so
-/// failed calls have separate series.
+/// Points that each combination of call labels reserves for failed calls, whose responses name no model.
 const UNNAMED_POINTS: usize = 16;
 
 /// Which labels of a combination are replaced by `other` (folded) to limit the number of series. Each step includes the
@@ -154,10 +153,10 @@ impl SeriesGroup {
 
 impl SeriesLimiter {
     /// Returns the labels with which values are recorded, and which of them were replaced by `other` (folded). `own` is
-    /// the part of the combination that is never folded.
+    /// never folded.
     ///
-    /// A combination in which all labels are folded is always admitted. The number of such combinations is bounded,
-    /// because they differ only in keywords, statuses and admitted error types.
+    /// A combination with all labels folded is always admitted. Such combinations differ only in keywords, statuses and
+    /// admitted error types.
     pub fn fold<L: Fold>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) -> (L, FoldStep) {
         for step in FoldStep::ALL {
             let candidate = labels.folded(step);

@@ -55,7 +55,7 @@ impl Add<Duration> for MonotonicInstant {
     }
 }
 
-/// The difference of two instants is the elapsed time. The result is zero instead of negative.
+/// The difference of two instants is the elapsed time, never negative.
 impl Sub for MonotonicInstant {
     type Output = Duration;
 

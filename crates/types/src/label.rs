@@ -136,8 +136,8 @@ pub struct CardinalityLimits {
     pub providers: usize,
     pub tenants: usize,
     pub variants: usize,
-    /// Whether metrics of rates and times have two more labels: the length ranges of the prompt and of the response,
-    /// such as `128-512` tokens.
+    /// Whether metrics of rates and times also have labels for the length ranges of prompt and response, such as
+    /// `128-512` tokens.
     pub length_bands: bool,
 }
 
@@ -186,8 +186,8 @@ pub struct Admitted {
     pub values: Vec<Label>,
 }
 
-/// Number of uses after which a new value may take one of the reserved places of the limit. A request uses a model name
-/// twice: once from the request and once from the response.
+/// Number of uses after which a value may take a reserved place. A request uses a model name twice: once from the
+/// request and once from the response.
 const FREQUENT_USES: usize = 8;
 
 /// Limits the number of untrusted values of each label, because every new value creates permanent time series.
@@ -224,8 +224,8 @@ impl LabelSet {
 }
 
 impl LabelValues {
-    /// Returns whether a new value may be admitted. If only reserved places are free, this function counts the use, and
-    /// returns `true` once the value is used often.
+    /// Returns whether a new value may be admitted. If only reserved places are free, counts the use, and returns
+    /// `true` for a value that is used often.
     fn has_place(&mut self, text: &str, limit: usize) -> bool {
         let is_full = self.admitted.len() >= limit;
         if is_full || self.admitted.len() < limit - limit / 4 {
@@ -286,8 +286,8 @@ impl CardinalityLimiter {
         label
     }
 
-    /// Returns the label for `text` if the value is already admitted. Never admits a new value. Use this function for a
-    /// name that no upstream has accepted yet, because such a name may be invalid.
+    /// Returns the label for `text` if the value is already admitted. Never admits a new value, because the name may be
+    /// invalid until an upstream has accepted it.
     pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
         lock(&self.set(dimension).values).admitted.get(text.as_str()).cloned()
     }

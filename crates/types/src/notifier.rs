@@ -47,8 +47,8 @@ impl Notifier {
         self.state.swap(INSIDE, Ordering::AcqRel) != QUIET
     }
 
-    /// Ends the poll and returns `true`. Returns `false` if a wake occurred during the poll. In this case, the poll is
-    /// not over, and the caller must poll the inner future again.
+    /// Ends the poll. Returns `false` if a wake occurred during the poll. The poll then continues, and the caller must
+    /// poll the inner future again.
     pub fn leave(&self) -> bool {
         let left = self.state.compare_exchange(INSIDE, QUIET, Ordering::AcqRel, Ordering::Acquire);
         if left.is_err() {

@@ -47,8 +47,8 @@ impl<T: Clone + Default> RollingWindow<T> {
         self.ring.get_mut(place)
     }
 
-    /// Returns the retained slots whose numbers are in `numbers`, oldest first. A slot without a write has the default
-    /// value. Slots after the newest written slot are omitted.
+    /// Returns the retained slots with these numbers, oldest first. A slot without a write has the default value. Slots
+    /// after the newest written slot are omitted.
     pub fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = &T> {
         let end = numbers.end.min(self.newest.saturating_add(1));
         (numbers.start.max(self.oldest())..end).filter_map(|number| self.get(number))

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex even if it is poisoned, that is, if a thread panicked while holding the lock. The caller ensures that
-/// a panic leaves the guarded value consistent.
+/// Locks a mutex even if it is poisoned (a thread panicked with the lock). The caller ensures that a panic leaves the
+/// value consistent.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -290,8 +290,8 @@ impl fmt::Display for ByteSize {
 
 crate::serde_as_str!(ByteSize, { "type": "string", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
 
-/// The threshold of an SLO: a duration such as `2s`, or a number of tokens per second. The indicator (SLI) of the SLO
-/// determines which of the two is valid.
+/// The threshold of an SLO: a duration such as `2s`, or a number of tokens per second, depending on the indicator
+/// (SLI).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ThresholdValue(pub String);
 

@@ -2,10 +2,10 @@
 
 use crate::alerts::span::{Divisor, Span};
 
-/// Divides each duration in the PromQL expression `expr`, such as windows, offsets and subquery steps.
+/// Divides each duration in `expr`, such as windows, offsets and subquery steps.
 ///
-/// A duration is a word that begins with a digit and that [`Span`] can parse. A name such as `rate5m` is not changed,
-/// because it does not begin with a digit. Quoted text is not changed either.
+/// A duration is a word that begins with a digit and that [`Span`] can parse. Names such as `rate5m` do not begin with
+/// a digit and are not changed. Quoted text is skipped.
 pub(super) fn divided(expr: &str, by: Divisor) -> String {
     let mut out = String::with_capacity(expr.len());
     let mut rest = expr;

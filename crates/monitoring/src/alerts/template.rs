@@ -16,8 +16,7 @@ use crate::alerts::span::Span;
 use crate::alerts::values::Values;
 
 /// Placeholders and the labels that replace them. The labels of a row may contain placeholders of later rows. `<scope>`
-/// identifies a deployment, both for scraped series and for OTLP series. A series lacks some of these labels, and a
-/// label that the series lacks stays absent in the result.
+/// identifies a deployment, for both scraped and OTLP series. A label that a series lacks stays absent.
 const LABELS: [(&str, &str); 6] = [
     ("<call>", "<provider>, gen_ai_request_model"),
     ("<provider>", "<lane>, gen_ai_provider_name"),

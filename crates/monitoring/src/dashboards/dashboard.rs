@@ -1,4 +1,4 @@
-//! Defines a dashboard: rows of panels and the settings that they share. Computes the ids and positions of the panels.
+//! Defines dashboards: rows of panels and shared settings. Computes the ids and positions of panels.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ impl Dashboard {
     }
 
     /// Appends ", all routes" or ", all models" to the title of a panel that ignores the selected route or model.
-    /// Viewers would otherwise think that the value is for the selected one.
+    /// Otherwise, viewers would misread the value.
     fn with_exclusions(&self, panel: &Panel) -> Panel {
         let ignored = match self.scope {
             Scope::Call if !panel.filters_by("route") => ", all routes",
@@ -193,7 +193,7 @@ const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\"
                       unless sum by (alertname, severity) \
                       (last_over_time(ALERTS{alertstate=\"firing\", <alert>}[5m] offset 1m))";
 
-/// PromQL that has a value only in the minute in which a new program version starts. A version that ran within the last
+/// PromQL that has a value only in the minute in which a program version starts. A version that ran within the last
 /// hour is not new.
 const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_build_info{<process>}) \
                        unless group by (job, tokengauge_version) \

@@ -196,7 +196,7 @@ impl Panel {
         with(style, soft_min.into_iter().chain(soft_max))
     }
 
-    /// Returns the overrides of single lines or columns, such as a unit that differs from the unit of the panel.
+    /// Returns the overrides of single lines or columns, such as a unit that differs from the panel's.
     fn overrides(&self) -> Value {
         let unit = |unit: &str| property("unit", &unit.into());
         let axes = self.right_axis.iter().map(|(name, line)| {
@@ -235,8 +235,8 @@ impl Panel {
             .collect()
     }
 
-    /// Returns overrides that give amounts of money the unit of their currency. Each override matches legends that end
-    /// with a currency.
+    /// Returns overrides that give amounts of money a currency as their unit. The legend of an amount ends with its
+    /// currency.
     fn currencies(&self) -> Vec<Value> {
         if !self.lines.keys().any(|legend| legend.contains("tokengauge_currency")) {
             return Vec::new();
@@ -346,8 +346,8 @@ impl Panel {
         }
     }
 
-    /// Returns whether a single value shows its threshold colour in the text or in the background. If one of the
-    /// colours is the text colour, the text shows it, because this colour cannot be a background.
+    /// Returns whether the threshold colour applies to the text or to the background of a value. The text colour cannot
+    /// be a background.
     fn coloured_part(&self) -> &'static str {
         let Some(thresholds) = &self.thresholds else { return "none" };
         let mut colours = thresholds.steps.iter().map(|(_, colour)| *colour);

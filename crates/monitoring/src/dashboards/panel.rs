@@ -115,8 +115,8 @@ pub(super) enum Order {
     Descending,
 }
 
-/// Percentiles of a histogram over all selected series, shown as lines named `p50`, `p95` and so on. If the histogram
-/// has no events, the lines are absent.
+/// Percentiles of a histogram over all selected series, shown as lines such as `p50`. Without events, the lines are
+/// absent.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Percentiles {

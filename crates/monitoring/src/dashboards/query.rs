@@ -32,7 +32,7 @@ const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
 const LANE: &str = "<process>, tokengauge_position=\"$position\", tokengauge_route=~\"$route\"";
 const CALL: &str = "<lane>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
 
-/// Firing alerts by name and severity. The value is the time since which the condition holds, in seconds since 1970.
+/// Firing alerts by name and severity. The value is the time since which the condition holds.
 const FIRING: &str = "min by (alertname, severity) (ALERTS_FOR_STATE{<alert>} \
                       and ignoring (alertstate) ALERTS{alertstate=\"firing\", <alert>})";
 

@@ -19,14 +19,14 @@ pub(super) struct Variable {
     /// Regular expression applied to each result of the query.
     #[serde(default)]
     pub(super) regex: String,
-    /// Regular expression for the option "All", such as `.+`. If `None`, the expression is `.*`, which also matches
-    /// series without the label.
+    /// Regular expression for the option "All". If `None`, the expression is `.*`, which also matches series without
+    /// the label.
     pub(super) all: Option<String>,
     /// Whether a viewer can select only one value.
     #[serde(default)]
     pub(super) single: bool,
-    /// Whether Grafana keeps the order of the query's results instead of sorting the values by name. The first value is
-    /// the default if only one value can be selected.
+    /// Whether Grafana keeps the order of the query's results and does not sort by name. If only one value can be
+    /// selected, the first is the default.
     #[serde(default)]
     pub(super) in_order: bool,
 }

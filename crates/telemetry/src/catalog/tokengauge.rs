@@ -20,8 +20,8 @@ const SECONDS: &[f64] = &[
     163.84, 327.68, 655.36,
 ];
 
-/// Bucket bounds in seconds for the time between tokens. Most bounds are between 2 and 100 ms, the range of decode
-/// steps (10 to 500 tokens per second). Bounds above 1 s are for stalls only.
+/// Bucket bounds in seconds for the time between tokens. Dense from 2 to 100 ms, the range of decode steps (10 to 500
+/// tokens per second). Bounds above 1 s are for stalls only.
 const GAPS: &[f64] = &[
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
     0.075, 0.1, 0.15, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5,
@@ -37,7 +37,7 @@ const RATES: &[f64] = &[
 /// chunk, and providers that combine chunks yield up to hundreds.
 const CHUNK_TOKENS: &[f64] = &[1.5, 2.5, 4.5, 8.5, 16.5, 32.5, 64.5, 128.5, 256.5];
 
-/// Bucket bounds in seconds for network times, from a round trip on one host to the connect timeout of 10 s.
+/// Bucket bounds in seconds, from a round trip on one host to the connect timeout of 10 s.
 const CONNECTION_SECONDS: &[f64] = &[
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.5, 2.5, 5.5, 10.5,

@@ -120,8 +120,8 @@ impl Environment<'_> {
         if self.text(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{what}") }
     }
 
-    /// Returns the endpoint of a signal. An endpoint that is set for this signal is used unchanged. If only the general
-    /// endpoint is set, the signal's path (such as `/v1/traces`) is appended over HTTP.
+    /// Returns the endpoint of a signal. The signal's own endpoint is used unchanged. Over HTTP, the signal's path
+    /// (such as `/v1/traces`) is appended to the general endpoint.
     fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<Endpoint> {
         let name = self.signal_variable(signal, "ENDPOINT");
         let text = self.text(&name)?;
@@ -177,8 +177,7 @@ impl Environment<'_> {
         format!("{scheme}://{endpoint}")
     }
 
-    /// Returns whether `OTEL_<signal>_EXPORTER` allows OTLP exports of the signal. `none` turns the exports off.
-    /// `/metrics` is served in any case.
+    /// Returns whether `OTEL_<signal>_EXPORTER` allows OTLP exports. `none` does not. `/metrics` is served in any case.
     fn exports(&self, signal: &str) -> bool {
         let name = format!("OTEL_{signal}_EXPORTER");
         let Some(value) = self.text(&name) else {
@@ -372,8 +371,7 @@ impl Environment<'_> {
         self.report(SettingWarning { variable: name.to_owned(), message, is_ignored: false });
     }
 
-    /// Adds a warning that was not reported before. A general variable is read once for each signal and would otherwise
-    /// be reported several times.
+    /// Reports each problem only once. A general variable is read for each signal.
     fn report(&self, warning: SettingWarning) {
         let mut warnings = self.warnings.borrow_mut();
         if !warnings.contains(&warning) {

@@ -121,8 +121,8 @@ label_enum! {
 }
 
 label_enum! {
-    /// Which requests create exemplars, which link metric values to traces. The names of the variants come from the
-    /// OpenTelemetry specification.
+    /// Which requests create exemplars (links from metrics to traces). The variants have the names of the OpenTelemetry
+    /// specification.
     #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
     pub enum ExemplarFilter {
         /// Requests whose traces are sampled and exported.

@@ -177,8 +177,8 @@ impl CallInstruments {
         ]
     }
 
-    /// Returns the histogram for a value of a finished call. A failed call has an additional attribute. Because
-    /// failures are rare, their histogram is looked up each time and not bound in advance.
+    /// Returns the histogram for a value of a finished call. Failed calls are rare and have an additional attribute, so
+    /// their histogram is looked up and not bound.
     fn at_end<T: Clone>(
         &self,
         slot: &LazyHistogram<T>,
@@ -213,8 +213,7 @@ impl CallInstruments {
         ]
     }
 
-    /// Records the durations of the stages of a request, the waiting time in each queue, and the phases that the
-    /// backend reported.
+    /// Records the stages of a request, the waiting time in each queue, and the phases that the backend reported.
     fn labelled_times(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
         let (set, base, bound) = (&self.set.own, self.base.as_slice(), &self.bound);
         let length = |stage| record.stages.iter().find(|(known, _)| *known == stage);
@@ -308,8 +307,8 @@ impl CallInstruments {
         }
     }
 
-    /// Records the counted and the reported output tokens. Calls in which the two numbers can differ for a known
-    /// reason, such as hidden tokens, are excluded.
+    /// Records counted and reported output tokens. Calls in which these numbers differ for a known reason, such as
+    /// hidden tokens, are excluded.
     fn drift(&self, record: &Record, call: &Call, usage: &Usage, output: &Output) {
         let comparable = record.outcome == Outcome::Ok
             && call.complete == Completeness::True

@@ -134,8 +134,8 @@ impl LiveInstruments {
         self.set.own.stalls.add(times, &attributes);
     }
 
-    /// Records the exemplars of a stall after the request has ended. The stall itself was counted while it lasted, when
-    /// it was not known yet whether the trace is kept.
+    /// Records the exemplars of a stall when the request has ended. The stall itself was counted while it lasted,
+    /// before it was known whether the trace is kept.
     pub(super) fn record_stall_exemplar(
         &self,
         stall: &Stall,

@@ -130,8 +130,8 @@ impl Instruments {
     }
 
     /// Exports the counters that a response will probably update as 0, so that `rate()` includes their first increment.
-    /// These are the counters of output tokens from `source` and of successful requests with this status. Further calls
-    /// for the same series have no effect.
+    /// These are the output tokens from `source` and the successful requests with this status. Does so once for each
+    /// series.
     pub fn initialize_response(&self, live: &LiveInstruments, status: u16, source: Source) {
         if live.initialize_response(source) {
             self.finished(&live.series, of_series, &EndResult::ok(status)).0.add(0);
@@ -264,8 +264,8 @@ impl Instruments {
         CallEnd { live, ended, banded, error, choices }
     }
 
-    /// Returns the instruments of finished calls for a combination of labels. If the limit on series is reached, some
-    /// of the labels are replaced by `other`.
+    /// Returns the instruments of finished calls for a combination of labels. Beyond the limit on series, some labels
+    /// are replaced by `other`.
     fn folded_end(
         &self,
         live: &LiveInstruments,
@@ -420,9 +420,8 @@ impl Fold for UpstreamLabels {
     }
 }
 
-/// Returns the attribute of the status. If even the route was replaced by `other`, an unknown status is replaced by the
-/// first status of its class, such as 500 for 599. RFC 9110 (section 15) allows recipients to do this, and the number
-/// of known statuses is bounded.
+/// Returns the attribute of the status. If even the route is folded, an unknown status is replaced by the first of its
+/// class, such as 500 for 599, as RFC 9110 (section 15) allows. The number of known statuses is bounded.
 fn status(status: Option<u16>, step: FoldStep) -> Option<KeyValue> {
     let status = status?;
     let is_known = step != FoldStep::Route

@@ -48,8 +48,7 @@ impl RouteInstruments {
         route
     }
 
-    /// Counts a retry by the signal that identifies it. If `sign` is `None`, adds 0 to each counter, so that all of
-    /// them are exported.
+    /// Counts a retry. If `sign` is `None`, adds 0 to each counter, so that all counters are exported.
     pub fn record_retry(&self, set: &InstrumentSet, sign: Option<RetrySignal>) {
         let counts =
             RetrySignal::ALL.map(|known| (known.as_str(), Some(u64::from(sign == Some(known)))));

@@ -40,8 +40,8 @@ pub struct InstrumentSet {
     pub server: Option<GenAiServer>,
     pub latest: Option<LatestGenAi>,
     pub legacy: Option<LegacyGenAi>,
-    /// Duration of a call, under the name that the latest and the legacy conventions share. Inference calls are
-    /// included only with the legacy conventions.
+    /// Duration of a call, under the name that the latest and the legacy conventions share. Includes inference only
+    /// with the legacy conventions.
     pub operation_duration: Option<ExemplarHistogram<f64>>,
     pub own: OwnInstruments,
 }

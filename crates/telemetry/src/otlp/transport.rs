@@ -193,7 +193,7 @@ impl Connection {
         Ok(Self::Grpc { client, metadata })
     }
 
-    /// Returns the bytes to send, compressed if gzip is configured for HTTP. For gRPC, tonic compresses the request.
+    /// Compresses the request for HTTP if gzip is configured. For gRPC, tonic compresses the request.
     fn body(&self, request: Bytes) -> io::Result<Bytes> {
         if !matches!(self, Self::Http { gzip: true, .. }) {
             return Ok(request);

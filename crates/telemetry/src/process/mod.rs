@@ -111,7 +111,7 @@ fn started(stat: &str, machine: &str, ticks_per_second: u32) -> Option<f64> {
     (ticks_per_second > 0).then(|| booted + ticks / f64::from(ticks_per_second))
 }
 
-/// Returns the number of open file descriptors. The descriptor that is open only to read the list is not counted.
+/// Returns the number of open file descriptors, except the one that is open to read the list.
 fn open_files() -> Option<u64> {
     let files = fs::read_dir("/proc/self/fd").ok()?.count();
     u64::try_from(files).ok()?.checked_sub(1)

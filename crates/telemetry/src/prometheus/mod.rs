@@ -48,8 +48,7 @@ impl Format {
         writeln!(out, "target_info{} 1", braced(&[&labels(pairs.iter())]))
     }
 
-    /// Writes the comments before the series of a metric: `HELP`, `TYPE`, and in OpenMetrics also `UNIT`. The formats
-    /// call a metric with its series a family.
+    /// Writes the comments before the series of a metric (a family): `HELP`, `TYPE`, and in OpenMetrics also `UNIT`.
     fn write_family_head(
         self,
         metric: &Metric,

@@ -117,7 +117,7 @@ impl RequestLog {
         }
     }
 
-    /// Applies a configuration, and reopens the file even if the configuration is unchanged. `None` turns the log off.
+    /// Applies a configuration and reopens the file, even if the configuration is unchanged. `None` turns the log off.
     ///
     /// # Errors Returns the same errors as [`RequestLog::start`]. After an error, the previous configuration stays in
     /// use.

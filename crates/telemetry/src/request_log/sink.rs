@@ -109,8 +109,7 @@ impl Rotated {
         Ok(())
     }
 
-    /// Writes as many lines as fit into the current file. If no line fits, starts a new file and writes at least one
-    /// line.
+    /// Writes as many lines as fit into the current file. If none fits, writes at least one line to a new file.
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.reopen_if_moved()?;
         self.end_torn_line()?;
@@ -156,9 +155,8 @@ impl Rotated {
         Ok(())
     }
 
-    /// Adds a line break to a line that a crash has cut off, so that the next line does not continue it. Runs before
-    /// the first write, and not when the file is opened, because the previous sink may still write to the file at that
-    /// time.
+    /// Ends a line that a crash has cut off, so that the next line does not continue it. Runs before the first write
+    /// and not when the file is opened, because the previous sink may still write to the file then.
     fn end_torn_line(&mut self) -> io::Result<()> {
         if self.whole {
             return Ok(());

@@ -20,7 +20,7 @@ const FULL_BATCH_BYTES: usize = 256 << 10;
 /// Maximum time that a line waits for further lines, so that they are written together.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
-/// Capacity in bytes that the buffer keeps between two batches. Memory beyond this capacity is released.
+/// Capacity in bytes that the buffer keeps between two batches. Further memory is released.
 const KEPT_CAPACITY: usize = 1 << 20;
 
 #[derive(Debug)]

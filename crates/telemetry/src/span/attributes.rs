@@ -131,8 +131,8 @@ fn server_address(to: &mut impl AttributeWriter, record: &Record) {
     to.integer(key::SERVER_PORT, Some(record.route.server_port));
 }
 
-/// Writes the attributes that the semantic conventions define for an inference span. The log event with the content of
-/// a call needs them, too.
+/// Writes the attributes that the semantic conventions define for an inference span, for the event with the content of
+/// a call.
 pub(crate) fn inference(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     to.name(key::ERROR_TYPE, record.error_type.as_ref());
     server_address(to, record);

@@ -398,8 +398,8 @@ impl<'a> WaitingCollections<'a> {
         }
     }
 
-    /// Exports the collections in order. Returns whether all were delivered. A delta that can be delivered later is
-    /// kept, and the exports stop. Any other collection that fails is dropped.
+    /// Exports the collections in order, and returns whether all were delivered. Stops at a delta that can be delivered
+    /// later. Drops other collections that fail.
     async fn send(&mut self, transport: &mut Transport) -> bool {
         let mut delivered = true;
         while let Some(first) = self.collections.front() {

@@ -1,11 +1,10 @@
-//! Events that the data path (which forwards traffic) sends to the observer thread (which measures the traffic).
+//! Events that the data path (which forwards traffic) sends to the observer thread (which measures the traffic). An
+//! *exchange* is a request and its response.
 //!
 //! An event contains only allow-listed headers and the path without its query. There are two exceptions: a model that
 //! the query names, and the conversation id in the client's baggage header. Credentials therefore cannot reach the
 //! observer. Events are never lost. Body bytes can be dropped, and an explicit [`ObserverEvent::Gap`] records each
 //! loss.
-//!
-//! An *exchange* is a request and its response.
 
 mod headers;
 
@@ -94,8 +93,7 @@ pub enum ObserverEvent {
     /// The client or the upstream closed its side of an upgraded connection. The first `Closed` event shows who closed
     /// the connection.
     Closed(Direction),
-    /// `bytes` body bytes were dropped before they reached the observer, because the observer was too slow or its
-    /// memory limit was reached.
+    /// `bytes` body bytes did not reach the observer, because it was too slow or its memory limit was reached.
     Gap { direction: Direction, bytes: u64 },
     /// The exchange ended. This is the last event of every exchange.
     End(Ending),
@@ -159,8 +157,7 @@ impl RequestHead {
         self.whole_path.as_deref().unwrap_or(self.path.as_str())
     }
 
-    /// Returns the values of `X-Request-Start` and `X-Queue-Start`. In these headers, earlier proxies report when they
-    /// received the request.
+    /// Returns the values of `X-Request-Start` and `X-Queue-Start`, the receive times that earlier proxies report.
     pub fn starts(&self) -> impl Iterator<Item = &str> {
         let names = ["x-request-start", "x-queue-start"];
         names.into_iter().filter_map(|name| self.headers.get(name))
@@ -196,7 +193,7 @@ pub struct ResponseHead {
     /// The headers of [`RESPONSE_HEADERS`] that the response contains.
     pub headers: Headers,
     pub length: Option<u64>,
-    /// Whether the proxy generated this response, such as 502, 503 or 504, instead of the upstream.
+    /// Whether the proxy, not the upstream, generated this response (502, 503, 504 …).
     pub from_proxy: bool,
 }
 
@@ -217,8 +214,8 @@ pub struct RouteFacts {
     pub dialect: Option<Label>,
     /// Length in bytes of the path prefix that the proxy strips before it forwards the request.
     pub stripped: usize,
-    /// Path of the upstream's URL, often empty. The proxy prepends this path to the request path before it forwards the
-    /// request. The API format is detected from the resulting path.
+    /// Path of the upstream's URL, often empty. The proxy prepends this path to the path of each request. The API
+    /// format is detected from the resulting path.
     pub base_path: Label,
     /// Stall threshold. A stream that has produced a token is stalled if no token follows for this long.
     pub stall_after: Duration,
@@ -447,9 +444,8 @@ pub enum WaitingFor {
 }
 
 impl LiveState {
-    /// Records who the response body waits for, and since when. The two values are stored one after the other without a
-    /// lock. The observer, the only reader, can therefore see values of different calls. This is acceptable, because
-    /// the observer reads again after 250 ms.
+    /// Records who the response body waits for, and since when. The two values are not stored atomically. The observer,
+    /// the only reader, tolerates this and reads every 250 ms.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.since.store(since.nanos(), Ordering::Relaxed);
         self.waiting.store(whom as u8, Ordering::Relaxed);

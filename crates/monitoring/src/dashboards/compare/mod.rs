@@ -97,8 +97,7 @@ fn requests_by(label: &str, matchers: &str) -> String {
     )
 }
 
-/// Makes the values of the series in `some` negative, so that these series come last when Grafana sorts the results of
-/// `query` in descending order.
+/// Negates the values of the series in `some`, so that these series come last in the descending order of `query`.
 fn last(query: &str, some: &str) -> String {
     format!("({query} unless {some}) or -1 * {some}")
 }

@@ -1,7 +1,6 @@
-//! Queries of the comparison dashboard. Every query is written once and has two markers in addition to those of
-//! [`query`](super::super::query). `<side>` becomes the label matchers of A or B. `<range>` stands for the time
-//! range of the query. The length of the range cancels out in ratios and quantiles, so `increase` is valid for any
-//! range.
+//! Queries of the comparison dashboard. Every query is written once, with two markers in addition to those of
+//! [`query`](super::super::query). `<side>` becomes the label matchers of A or B. `<range>` becomes the time range of
+//! the query. Ratios and quantiles do not depend on the length of the range, so `increase` is valid for any range.
 
 #[derive(Clone, Copy)]
 pub(super) enum Side {
@@ -154,9 +153,8 @@ pub(super) enum Limit {
     Upper,
 }
 
-/// Returns PromQL for the lower or upper limit of the 95 % confidence interval of a quantile. The limits are two other
-/// quantiles of the same n values: q ± 1.96 · √(q · (1 − q) ÷ n), from the standard deviation of a binomial
-/// distribution.
+/// Returns PromQL for a limit of the 95 % interval of a quantile q. For n values, the limits are the quantiles q ± 1.96
+/// · √(q · (1 − q) ÷ n), by the binomial distribution.
 pub(super) fn quantile_limit(histogram: &str, quantile: f64, side: Side, limit: Limit) -> String {
     let sign = match limit {
         Limit::Lower => "-",

@@ -1,5 +1,5 @@
-//! The top row of the comparison dashboard: values over the whole time range. It shows ratios, how certain they are,
-//! and tables of all measures.
+//! The top row of the comparison dashboard, for the whole time range: ratios, how certain they are, and tables of all
+//! measures.
 
 use super::super::panel::{Colour, Column, Kind, Panel, Thresholds};
 use super::queries::{
@@ -48,7 +48,7 @@ pub(super) fn summary() -> Vec<Panel> {
     panels
 }
 
-/// Returns the panels with the ratios B ÷ A of speed and length. The colours show whether B is better or worse than A.
+/// Returns the panels with the ratios of speed and length. The colours show whether B is better.
 fn ratios() -> [Panel; 4] {
     [
         ratio_stat(
@@ -125,7 +125,7 @@ fn requests() -> Panel {
     }
 }
 
-/// Returns the panel that shows how certain a ratio of quantiles is: the range of B ÷ A that chance alone explains.
+/// Returns the panel with the range of B ÷ A that chance alone explains, for a quantile.
 fn interval_stat(title: &str, histogram: &str, quantile: f64) -> Panel {
     let ratio = |b, a| {
         let [b, a] = [(b, Side::B), (a, Side::A)]
@@ -190,9 +190,9 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
     }
 }
 
-/// Returns the panel that warns if B is faster at the cost of quality. The panel shows "Yes" if two conditions hold.
-/// First, B is faster by more than 5 %. Second, B's responses are shorter by more than a tenth, or B's ratio of failed
-/// choices or of failed requests is higher by more than one percentage point.
+/// Returns the panel that warns if B is faster at the cost of quality. B must be faster by more than 5 %. In addition,
+/// its responses must be shorter by more than a tenth, or its ratio of failed choices or requests higher by more than
+/// one percentage point.
 fn verdict() -> Panel {
     let more = |question| format!("({} > bool 0.01)", difference(question));
     let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, Over::Shown));
