@@ -1,5 +1,5 @@
-//! Builds attribute sets that are sorted by key, because the SDK handles them faster. For an unsorted set, the SDK
-//! sorts the attributes and stores a second copy, and a lookup takes 2.4 times as long.
+//! Builds attribute sets that are sorted by key. For an unsorted set, the SDK sorts the attributes and stores a second
+//! copy, and a lookup takes 2.4 times as long.
 
 use opentelemetry::{KeyValue, StringValue, Value};
 use tokengauge_measure::load::{ModelKey, RouteKey};

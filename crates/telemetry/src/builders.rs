@@ -49,7 +49,7 @@ impl Instrument for Histogram<u64> {
     }
 }
 
-/// A number type of metrics whose values are read at each collection, such as gauges.
+/// A number type of metrics that are read at each collection, such as gauges.
 pub trait Observed: Sized + 'static {
     /// Registers `read`, which reports the current values of `metric` at each collection.
     fn observe(

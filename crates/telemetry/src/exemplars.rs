@@ -59,7 +59,7 @@ enum ExemplarPolicy {
     All,
 }
 
-/// The place of an exemplar: a series and the index of a bucket. A counter uses only index 0.
+/// A series and the index of a bucket. A counter uses only index 0.
 type Slot = (SeriesId, usize);
 
 /// The latest exemplars, in two generations. When the young generation is full, it becomes the old generation, and the
@@ -93,8 +93,7 @@ impl Exemplars {
         Self { hasher: RandomState::new(), eligible, places: Mutex::default() }
     }
 
-    /// Returns the id of a series. `attributes` must be sorted by key, as the SDK returns them, because the id depends
-    /// on their order.
+    /// Returns the id of a series. `attributes` must be sorted by key, because the id depends on their order.
     pub fn series(&self, metric: &Metric, attributes: &[KeyValue]) -> SeriesId {
         SeriesId::new(&self.hasher, metric.name, attributes)
     }
@@ -319,8 +318,7 @@ mod tests {
         }
     }
 
-    /// A hash table with 2ⁿ places holds at most 7/8 × 2ⁿ entries. In addition to its entries, the table needs one byte
-    /// per place.
+    /// A hash table with 2ⁿ places holds at most 7/8 × 2ⁿ entries, and needs one additional byte per place.
     #[test]
     fn both_generations_fit_in_a_megabyte() {
         let places = GENERATION.next_power_of_two();

@@ -46,7 +46,7 @@ struct Registrar<'a> {
     current: &'a Current,
 }
 
-/// A list in the snapshot, such as the readings of all routes. Several metrics export the entries of the list.
+/// A list in the snapshot whose entries several metrics export, such as the readings of all routes.
 struct Group<R> {
     readings: fn(&StateSnapshot) -> &[R],
     /// Maximum number of entries that are exported, to bound the number of series.

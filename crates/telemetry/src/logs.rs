@@ -30,7 +30,7 @@ use crate::span::{end_time, innermost_span_id};
 /// log.
 pub const REQUEST_EVENT: &str = "tokengauge.request";
 
-/// Name of the log event for the content of a call, as defined by the GenAI semantic conventions.
+/// Event name for the content of a call, defined by the GenAI semantic conventions.
 pub const CONTENT_EVENT: &str = "gen_ai.client.inference.operation.details";
 
 /// Prefix of the `tracing` targets whose log events are exported. Events of other libraries are not exported.
@@ -69,8 +69,8 @@ impl LogEmitter {
         OpenTelemetryTracingBridge::new(&self.provider)
     }
 
-    /// Emits a log record for a finished request, and a second record with its content if the route captures content.
-    /// `line` computes the line of the request log, and is called only if the queue can accept a record.
+    /// Emits a log record for a finished request, and one for its content if the route captures content. `line`
+    /// computes the line of the request log. It is called only if the queue can accept a record.
     pub(crate) fn emit_request(&self, record: &Record, line: impl FnOnce() -> Option<Value>) {
         let content = record.call.as_ref().and_then(|call| Some((call, call.content.as_deref()?)));
         if let Some(reason) = self.queue.refusal() {

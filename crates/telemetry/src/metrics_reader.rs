@@ -1,9 +1,8 @@
 //! Takes snapshots of all metrics, for OTLP exports and scrapes.
 //!
-//! Only this module uses the SDK's metric readers. Before each collection, the module also takes a snapshot of the
-//! state that gauges show. OTLP exports and scrapes normally share one reader. If the back end requires deltas over
-//! OTLP, a second reader provides them, because a scrape needs cumulative values. The second reader doubles the cost of
-//! recording a value.
+//! Only this module uses the SDK's metric readers. Before each collection, it also takes a snapshot of the state that
+//! gauges show. OTLP exports and scrapes normally share one reader. If the back end requires deltas, a second reader
+//! provides them, because a scrape needs cumulative values. The second reader doubles the cost of recording a value.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -14,8 +14,7 @@ use tokengauge_types::sync::lock;
 /// item can have hundreds of kilobytes.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// Number of bytes at which a batch is full. By default, collectors accept requests of up to 4 MiB, so this size is
-/// safe.
+/// Number of bytes at which a batch is full. By default, collectors accept requests of up to 4 MiB.
 const FULL_BATCH_BYTES: usize = 2 << 20;
 
 /// A queue of spans or log records. Its mutex is held only while an item is added or a batch is taken. A channel would
@@ -102,7 +101,7 @@ impl<T> Queue<T> {
         self.in_flight.store(0, Ordering::Relaxed);
     }
 
-    /// Closes the queue, counts all undelivered items as dropped, and returns the number of these items.
+    /// Closes the queue, counts undelivered items as dropped, and returns their number.
     pub fn close(&self) -> usize {
         let mut waiting = lock(&self.waiting);
         self.closed.store(true, Ordering::Relaxed);

@@ -90,8 +90,8 @@ impl Sampler {
 }
 
 impl RootSampler {
-    /// Returns the reason to keep a trace. A ratio is compared with the lower 63 bits of the trace id, as in the
-    /// OpenTelemetry SDKs.
+    /// Returns the reason to keep a trace. A ratio is compared with the lower 63 bits of the trace id, as in
+    /// OpenTelemetry.
     fn select(self, trace_id: &[u8; 16]) -> Option<SamplingReason> {
         match self {
             Self::AlwaysOn => Some(SamplingReason::AlwaysOn),

@@ -96,8 +96,8 @@ pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");
 }
 
-/// Requests to an upstream got no response. Logged for the first such request, and then at most once a minute.
-/// `failed_requests` is the number of failures since the previous log line.
+/// Requests to an upstream got no response. Logged for the first request, and then at most once a minute.
+/// `failed_requests` counts since the previous log line.
 pub fn upstream_failed(upstream: &str, address: &str, problem: &str, failed_requests: u64) {
     warn!(upstream, address, problem, failed_requests, "upstream failed");
 }
@@ -137,13 +137,13 @@ pub fn shutdown_started(exchanges: u64, at_most: Duration) {
     info!(exchanges, ?at_most, "draining before shutdown");
 }
 
-/// A drain was requested to prepare a shutdown. Connections stay open for the time `delay`. The drain then ends after
-/// the time `quiet` without a request.
+/// A drain was requested. Connections stay open for the time `delay`. The drain then ends after the time `quiet`
+/// without a request.
 pub fn drain_started(exchanges: u64, delay: Duration, quiet: Duration) {
     info!(exchanges, ?delay, ?quiet, "drain started: not ready, still serving");
 }
 
-/// The delay of the drain has passed, and each connection is closed after its current request.
+/// The drain's delay has passed, and connections are closed after their current request.
 pub fn drain_closing_connections(exchanges: u64) {
     info!(exchanges, "drain: closing each connection after its current request");
 }

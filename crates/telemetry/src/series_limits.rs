@@ -32,8 +32,7 @@ pub const MOST_ROUTES: usize = 512;
 /// Points that each combination of call labels reserves for failed calls, whose responses name no model.
 const UNNAMED_POINTS: usize = 16;
 
-/// Which labels of a combination are replaced by `other` (folded) to limit the number of series. Each step includes the
-/// labels of the previous steps.
+/// Which labels of a combination are replaced by `other` (folded). Each step includes the labels of the previous steps.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum FoldStep {
     Nothing,
@@ -80,8 +79,8 @@ pub struct SeriesLimiter {
     folded: Arc<AtomicU64>,
 }
 
-/// Keyed 64-bit hashes of the admitted combinations. If two hashes were equal, one combination more than the limit
-/// would be admitted. With 40,000 hashes, the probability of this is 4 × 10⁻¹¹.
+/// Keyed 64-bit hashes of the admitted combinations. With 40,000 hashes, two are equal with a probability of 4 × 10⁻¹¹,
+/// and one more combination is then admitted.
 #[derive(Debug, Default)]
 struct Admitted {
     hashes: HashSet<u64, FxBuildHasher>,

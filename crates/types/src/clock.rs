@@ -64,8 +64,8 @@ impl Sub for MonotonicInstant {
     }
 }
 
-/// A wall-clock time in nanoseconds since 1970 (UTC). Only exported data, such as spans and logs, contains wall-clock
-/// times. Durations come from [`MonotonicInstant`], which does not jump.
+/// A wall-clock time in nanoseconds since 1970 (UTC). Only used in exported data such as spans and logs, because the
+/// wall clock can jump.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct WallTime(u64);
 

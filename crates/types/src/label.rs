@@ -158,9 +158,8 @@ impl Default for CardinalityLimits {
     /// Returns the default limits.
     ///
     /// 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's limit
-    /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. The number of tenants
-    /// is small, because each has a contract or a budget. A comparison usually covers two or three variants, such as
-    /// prompt versions.
+    /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. There are few tenants,
+    /// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
     fn default() -> Self {
         Self {
             error_types: 64,
@@ -174,8 +173,7 @@ impl Default for CardinalityLimits {
     }
 }
 
-/// The label values in use for one dimension, as shown on the admin port. An operator can see which values were
-/// admitted and how full the limit is.
+/// The admitted values of one dimension, for the admin port. Shows which values are in use and how full the limit is.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Admitted {
     pub dimension: &'static str,
@@ -190,11 +188,11 @@ pub struct Admitted {
 /// request and once from the response.
 const FREQUENT_USES: usize = 8;
 
-/// Limits the number of untrusted values of each label, because every new value creates permanent time series.
+/// Limits the number of untrusted values of each label, because every new value creates permanent series.
 ///
-/// An admitted value stays admitted, because its series exist until the process ends. Three quarters of the limit are
-/// filled in order of arrival. The last quarter is reserved for values that are used often. Many names that are each
-/// used once therefore cannot exclude a name that is used all the time.
+/// An admitted value stays admitted. Three quarters of the limit are filled in order of arrival. The last quarter is
+/// reserved for values that are used often, so that many names that are used once do not exclude a name that is used
+/// all the time.
 #[derive(Debug)]
 pub struct CardinalityLimiter {
     /// In the order of [`Dimension::ALL`].
@@ -224,8 +222,8 @@ impl LabelSet {
 }
 
 impl LabelValues {
-    /// Returns whether a new value may be admitted. If only reserved places are free, counts the use, and returns
-    /// `true` for a value that is used often.
+    /// Returns whether a new value may be admitted. If only reserved places are free, counts the use and admits only a
+    /// frequent value.
     fn has_place(&mut self, text: &str, limit: usize) -> bool {
         let is_full = self.admitted.len() >= limit;
         if is_full || self.admitted.len() < limit - limit / 4 {
@@ -347,8 +345,8 @@ impl GlobPattern {
         Self { pieces: pattern.split('*').map(piece).collect() }
     }
 
-    /// Returns whether the pattern matches the whole text. Each inner piece is matched at its first occurrence. This is
-    /// always sufficient, so the search never backtracks.
+    /// Returns whether the pattern matches the whole text. It is sufficient to find each inner piece once, so the
+    /// search never backtracks.
     pub fn matches(&self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         let (first, inner, last) = match &*self.pieces {
@@ -371,8 +369,8 @@ impl GlobPattern {
         true
     }
 
-    /// Returns a sort key for choosing the most specific of several matching patterns, which has the greatest key. A
-    /// pattern is more specific if it has more literal characters, or as many characters and fewer `*`.
+    /// Returns a sort key to choose between several matching patterns. A more specific pattern has a greater key: it
+    /// has more literal characters, or the same number and fewer `*`.
     pub fn narrowness(&self) -> (usize, Reverse<usize>) {
         let letters = self.pieces.iter().map(|piece| piece.len()).sum();
         (letters, Reverse(self.pieces.len()))

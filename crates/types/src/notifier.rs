@@ -17,8 +17,8 @@ const INSIDE: u8 = 2;
 /// A poll is running, and a wake has occurred during it.
 const WOKEN: u8 = 3;
 
-/// Maximum number of times that the inner future is polled in one poll of the task. An inner future that wakes itself
-/// more often waits for the next poll of the task, so that other tasks can run.
+/// Maximum number of polls of the inner future in one poll of the task. An inner future that wakes itself more often
+/// waits for the task's next poll, so that other tasks can run.
 pub const MOST_ROUNDS: usize = 8;
 
 #[derive(Debug)]
@@ -36,8 +36,7 @@ impl Notifier {
         (notifier, waker)
     }
 
-    /// Begins a poll of the inner future by the task that `outer` wakes. Returns `false` if the inner future needs no
-    /// poll.
+    /// Begins a poll for the task that `outer` wakes. Returns whether the inner future must be polled.
     pub fn enter(&self, outer: &Waker) -> bool {
         let mut known = lock(&self.outer);
         if !known.will_wake(outer) {
@@ -57,8 +56,8 @@ impl Notifier {
         left.is_ok()
     }
 
-    /// Ends the poll even if a wake occurred during the poll. The wake is kept for the next poll. Callers use this
-    /// function if they will poll the inner future again in any case.
+    /// Ends the poll even if a wake occurred during the poll. The wake is kept for the next poll. For callers that poll
+    /// the inner future again in any case.
     pub fn leave_anyway(&self) {
         if !self.leave() {
             self.remind();

@@ -2,8 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex even if it is poisoned (a thread panicked with the lock). The caller ensures that a panic leaves the
-/// value consistent.
+/// Locks a mutex even if it is poisoned. The caller ensures that a panic leaves the guarded value consistent.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -43,8 +43,8 @@ impl Span {
 impl FromStr for Span {
     type Err = String;
 
-    /// Parses a PromQL duration such as `5m`, `1h30m` or `250ms`. Each unit occurs at most once, and a longer unit
-    /// comes before a shorter one.
+    /// Parses a PromQL duration such as `5m`, `1h30m` or `250ms`. Each unit occurs at most once, and longer units come
+    /// first.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(

@@ -4,7 +4,7 @@
 use crate::alerts::rule::{Alert, Group, Recording, Rule};
 use crate::alerts::values::Links;
 
-/// Maximum column of wrapped text. A word that is longer than the line may exceed this column.
+/// Maximum column of wrapped text. A single longer word may exceed this column.
 const WIDTH: usize = 120;
 
 /// Writes `groups:` and its content, indented by `depth` levels.
@@ -103,7 +103,7 @@ impl Writer {
     }
 }
 
-/// Splits a text into words. A template expression between `{{` and `}}` is one word, so that it is never wrapped.
+/// Splits a text into words. A template between `{{` and `}}` is one word, so that it is never wrapped.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for part in text.split(' ') {

@@ -27,8 +27,8 @@ pub struct Dashboard {
     /// Dashboard variables in addition to the standard variables.
     #[serde(default)]
     pub(super) variables: Vec<Variable>,
-    /// Names of the variables that viewers see. Each hidden variable keeps the value from the link that opened the
-    /// dashboard. If the list is empty, all variables are visible.
+    /// Names of the variables that viewers see. Hidden variables keep the values from the link that opened the
+    /// dashboard. If empty, all variables are visible.
     #[serde(default)]
     pub(super) visible: Vec<String>,
     pub(super) rows: Vec<Row>,
@@ -39,7 +39,7 @@ pub struct Dashboard {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) title: String,
-    /// Whether the row is collapsed at first. A collapsed row runs no queries until a viewer expands it.
+    /// Whether the row is collapsed and runs no queries until a viewer expands it.
     pub(super) collapsed: bool,
     /// Default size of the panels in this row. A panel can set its own size.
     pub(super) size: Option<(u32, u32)>,
@@ -186,15 +186,13 @@ fn annotations() -> Value {
     ])
 }
 
-/// PromQL that has a value only in the minute in which an alert starts to fire. Values for the whole duration would be
-/// drawn as regions, and regions of several alerts hide the panel. An alert that fires again within five minutes is not
-/// marked again.
+/// PromQL for the minute in which an alert starts to fire. Samples of the whole duration would be drawn as a region,
+/// and regions of several alerts hide the panel. An alert that fires again within five minutes is not marked again.
 const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", <alert>}) \
                       unless sum by (alertname, severity) \
                       (last_over_time(ALERTS{alertstate=\"firing\", <alert>}[5m] offset 1m))";
 
-/// PromQL that has a value only in the minute in which a program version starts. A version that ran within the last
-/// hour is not new.
+/// PromQL for the minute in which a program version starts. A version that ran within the last hour is not new.
 const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_build_info{<process>}) \
                        unless group by (job, tokengauge_version) \
                        (last_over_time(tokengauge_build_info{<process>}[1h] offset 1m))";

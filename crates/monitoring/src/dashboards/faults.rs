@@ -81,8 +81,8 @@ fn ours(word: &str) -> bool {
     OURS.iter().any(|prefix| word.starts_with(prefix))
 }
 
-/// Returns whether the query contains a marker that was not expanded, such as `<call>`. A marker is a lower-case word
-/// between `<` and `>`, so that comparisons are not mistaken for markers.
+/// Returns whether the query contains an unexpanded marker, such as `<call>`: a lower-case word between `<` and `>`.
+/// Comparisons contain no such word.
 fn has_marker(query: &str) -> bool {
     query.split('<').skip(1).any(|rest| {
         rest.split_once('>').is_some_and(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()))

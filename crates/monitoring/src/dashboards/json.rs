@@ -19,8 +19,7 @@ const CURRENCIES: [&str; 5] = ["USD", "EUR", "GBP", "JPY", "INR"];
 /// Minimum width of a table column in pixels. With Grafana's default of 150, a table with five or more columns needs
 /// scrolling.
 const NARROWEST_COLUMN: u32 = 60;
-/// Lowest upper end of a percentage axis (1 %). Without this limit, Grafana draws a line of zeros on an axis up to
-/// 10,000 %.
+/// Lowest upper end of a percentage axis. Without this limit, Grafana draws a line of zeros on an axis up to 10,000 %.
 const SMALLEST_PERCENT_AXIS: f64 = 0.01;
 
 impl Panel {
@@ -101,14 +100,13 @@ impl Panel {
         with(defaults, numbers.chain(no_value))
     }
 
-    /// Returns the default start of the scale. Bars start at 0, because bars that start at the lowest value have
-    /// misleading lengths.
+    /// Returns the start of the scale. Bars start at 0, because bars that start at the lowest value have misleading
+    /// lengths.
     fn default_min(&self) -> Option<f64> {
         matches!(self.kind, Kind::BarGauge).then_some(0.0)
     }
 
-    /// Returns whether the panel draws the history of its value in the background. Panels with several values have no
-    /// room for a history.
+    /// Returns whether the panel draws the history of its value in the background. Several values leave no room.
     fn has_sparkline(&self) -> bool {
         matches!(self.kind, Kind::Stat) && self.query.is_some()
     }
@@ -235,8 +233,7 @@ impl Panel {
             .collect()
     }
 
-    /// Returns overrides that give amounts of money a currency as their unit. The legend of an amount ends with its
-    /// currency.
+    /// Returns overrides that set the currency as the unit of amounts. The legend of an amount ends with its currency.
     fn currencies(&self) -> Vec<Value> {
         if !self.lines.keys().any(|legend| legend.contains("tokengauge_currency")) {
             return Vec::new();
@@ -381,7 +378,7 @@ impl Panel {
 }
 
 impl Column {
-    /// Returns the overrides of a table column: the unit, and the texts and colours of its cells.
+    /// Returns the overrides of a table column: unit, texts and colours of its cells.
     fn properties(&self) -> Vec<Value> {
         let named = named_values(&self.values).map(|named| property("mappings", &json!([named])));
         let steps = |Thresholds { base, steps }: &Thresholds| threshold_steps(*base, steps);

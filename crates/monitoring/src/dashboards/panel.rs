@@ -18,8 +18,8 @@ pub(super) struct Panel {
     pub(super) unit: String,
     /// Description of the panel, which names the metrics and the formula.
     pub(super) description: String,
-    /// Width in columns (of 24) and height in rows of 30 pixels. If `None`, the size comes from the row, or from the
-    /// panel type if the row has no size.
+    /// Width in columns (of 24) and height in rows of 30 pixels. If `None`, the row or the panel type determines the
+    /// size.
     pub(super) size: Option<(u32, u32)>,
     /// Labels that identify the rows of a table, with the column title of each label. The results of all queries must
     /// have these labels.
@@ -52,7 +52,7 @@ pub(super) struct Panel {
     pub(super) widths: IndexMap<String, u32>,
     /// Colours of texts in key columns of a table: by column title, and then by text.
     pub(super) text_colours: IndexMap<String, IndexMap<String, Colour>>,
-    /// Text that is shown for an absent value. If `None`, the text is `No traffic`, or `–` in a table.
+    /// Text for an absent value. If `None`, the text is `No traffic`, or `–` in a table.
     pub(super) empty: Option<String>,
     pub(super) links: Vec<Link>,
     /// Dashboards that a viewer can open from each value. The links keep the variables and the time range.
@@ -80,8 +80,8 @@ pub(super) enum Kind {
     #[default]
     #[serde(rename = "timeseries")]
     TimeSeries,
-    /// A distribution over time. The panel has one query, grouped by `le`. The unit of the panel is the unit of the
-    /// bucket bounds.
+    /// A distribution over time. The panel has one query, grouped by `le`. The panel's unit applies to the bucket
+    /// bounds.
     Heatmap,
     /// Current values, with one bar per line.
     #[serde(rename = "bargauge")]

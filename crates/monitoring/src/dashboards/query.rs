@@ -25,8 +25,8 @@ const PLACE: &str = "cluster=~\"$cluster|\", k8s_cluster_name=~\"$cluster|\", \
                      namespace=~\"$namespace|\", k8s_namespace_name=~\"$namespace|\"";
 /// Matchers for all processes of a service.
 const FLEET: &str = "job=~\"$job\", <place>";
-/// Matchers for the alerts of this project. An alert has the labels of its expression. An alert that covers several
-/// jobs has no label `job`, so the matcher also accepts alerts without `job`.
+/// Matchers for the alerts of this project. An alert has the labels of its expression. Alerts that cover several jobs
+/// have no label `job`, which the matcher allows.
 const ALERT: &str = "alertname=~\"(LLM|Tokengauge).+\", job=~\"$job|\", <place>";
 const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
 const LANE: &str = "<process>, tokengauge_position=\"$position\", tokengauge_route=~\"$route\"";

@@ -25,14 +25,14 @@ pub(super) struct Variable {
     /// Whether a viewer can select only one value.
     #[serde(default)]
     pub(super) single: bool,
-    /// Whether Grafana keeps the order of the query's results and does not sort by name. If only one value can be
-    /// selected, the first is the default.
+    /// Whether Grafana keeps the order of the query's results. The first value is the default if only one can be
+    /// selected.
     #[serde(default)]
     pub(super) in_order: bool,
 }
 
-/// The standard variables that a dashboard has and that its queries filter by. Each scope includes the variables of the
-/// scopes before it.
+/// Standard variables of a dashboard, which filter its queries. Each scope includes the variables of the scopes before
+/// it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, PartialOrd)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Scope {

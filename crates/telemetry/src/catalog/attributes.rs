@@ -107,7 +107,7 @@ pub const CALL: &[Attribute] = &[
 /// Further attributes of finished calls.
 pub const ENDED: &[Attribute] = &[RESPONSE_MODEL];
 
-/// Optional attributes of the rates and times of finished calls: the length ranges of the prompt and of the response.
+/// Optional attributes of the rates and times of finished calls: the length ranges of prompt and response.
 pub const LENGTH_BUCKETS: &[Attribute] = &[INPUT_LENGTH_BUCKET, OUTPUT_LENGTH_BUCKET];
 
 /// Attributes that are known when a request starts.

@@ -66,8 +66,8 @@ pub struct Metric {
     pub attributes: &'static [&'static [Attribute]],
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
-    /// Maximum number of series of the metric per call or route, that is, per combination of [`attributes::CALL`] or
-    /// [`attributes::ROUTE_KEY`]. Multiplied by the number of calls or routes, it bounds the series of the metric.
+    /// Maximum number of series per combination of [`attributes::CALL`] or [`attributes::ROUTE_KEY`]. Multiplied by the
+    /// number of calls or routes, it bounds the series of the metric.
     pub combinations: usize,
 }
 

@@ -46,7 +46,7 @@ fn basic_authorization(credentials: &str) -> String {
     format!("Basic {}", STANDARD.encode(decoded))
 }
 
-/// Returns a URL for messages, with `***` in place of the query, because a query can contain an API key.
+/// Returns a URL for messages. `***` replaces the query, because a query can contain an API key.
 pub(super) fn without_query(url: &str) -> String {
     match url.split_once('?') {
         Some((url, _)) => format!("{url}?***"),

@@ -60,8 +60,8 @@ struct Environment<'a> {
 }
 
 impl Environment<'_> {
-    /// Returns the settings for logs. Logs are exported only on request: with `OTEL_LOGS_EXPORTER=otlp`, or, without
-    /// this variable, with an endpoint for logs.
+    /// Returns the settings for logs. Logs are exported only with `OTEL_LOGS_EXPORTER=otlp`, or, without this variable,
+    /// with an endpoint for logs.
     fn logs(&self) -> SignalConfig {
         let requested = match self.text("OTEL_LOGS_EXPORTER") {
             Some(list) => {
@@ -120,8 +120,8 @@ impl Environment<'_> {
         if self.text(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{what}") }
     }
 
-    /// Returns the endpoint of a signal. The signal's own endpoint is used unchanged. Over HTTP, the signal's path
-    /// (such as `/v1/traces`) is appended to the general endpoint.
+    /// Returns the endpoint of a signal. The signal's own endpoint is used unchanged. Over HTTP, the signal's path is
+    /// appended to the general endpoint.
     fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<Endpoint> {
         let name = self.signal_variable(signal, "ENDPOINT");
         let text = self.text(&name)?;
@@ -348,7 +348,7 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the value of a variable, or `None` if the variable is unset or empty.
+    /// Returns the value of a variable, or `None` if it is unset or empty.
     fn text(&self, name: &str) -> Option<String> {
         let value = (self.get)(name)?;
         let value = value.trim();

@@ -68,8 +68,7 @@ label_enum! {
     }
 }
 
-/// HTTP headers that are sent with each export. `Debug` prints only their names, because the values often contain
-/// credentials.
+/// HTTP headers for each export. `Debug` prints only their names, because the values often contain credentials.
 #[derive(Clone, Default, PartialEq)]
 pub struct ExportHeaders(pub Vec<(String, String)>);
 
@@ -97,7 +96,7 @@ label_enum! {
 pub struct BatchConfig {
     /// Maximum time that an item waits for other items.
     pub delay: Duration,
-    /// Maximum number of queued items. If the queue is full, new items are dropped and counted.
+    /// Maximum number of queued items. Beyond this number, new items are dropped and counted.
     pub queue: usize,
     /// Maximum number of items in one export.
     pub size: usize,
@@ -121,8 +120,7 @@ label_enum! {
 }
 
 label_enum! {
-    /// Which requests create exemplars (links from metrics to traces). The variants have the names of the OpenTelemetry
-    /// specification.
+    /// Which requests create exemplars. The variants have the names of the OpenTelemetry specification.
     #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
     pub enum ExemplarFilter {
         /// Requests whose traces are sampled and exported.
@@ -222,9 +220,9 @@ impl SignalConfig {
 }
 
 impl BatchConfig {
-    /// Defaults for spans. Delay and timeout are those of the OpenTelemetry specification, and queue and batch size are
-    /// four times larger. The specification's queue of 2,048 spans holds 1,024 requests, which a busy gateway reaches
-    /// in a second. The full queue takes about 8 MB, because the span of a call has about 1 KB.
+    /// Defaults for spans. Delay and timeout are those of the OpenTelemetry specification, queue and batch size four
+    /// times larger. The specification's queue of 2,048 spans holds 1,024 requests, which a busy gateway reaches in a
+    /// second. The full queue takes about 8 MB, because the span of a call has about 1 KB.
     pub const SPANS: Self = Self {
         delay: Duration::from_secs(5),
         queue: 8_192,

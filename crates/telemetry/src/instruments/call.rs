@@ -307,8 +307,8 @@ impl CallInstruments {
         }
     }
 
-    /// Records counted and reported output tokens. Calls in which these numbers differ for a known reason, such as
-    /// hidden tokens, are excluded.
+    /// Records counted and reported output tokens. Excludes calls in which these numbers can differ, such as calls with
+    /// hidden tokens.
     fn drift(&self, record: &Record, call: &Call, usage: &Usage, output: &Output) {
         let comparable = record.outcome == Outcome::Ok
             && call.complete == Completeness::True
@@ -348,7 +348,7 @@ fn by_modality(tokens: u64, split: &ByModality) -> [LabelledValue<u64>; 4] {
     [("text", text), ("image", image), ("audio", audio), ("unknown", rest)]
 }
 
-/// Returns the times from the arrival of the request to each timestamp of the response, each with its histogram.
+/// Returns the times from the request to each timestamp of the response, with their histograms.
 fn times_to<'a>(
     set: &'a OwnInstruments,
     points: &Timestamps,

@@ -1,7 +1,7 @@
-//! The instruments that are updated when a request and its response (an exchange) end.
+//! The instruments that are updated when a request ends.
 //!
-//! The attributes of these instruments depend on about twenty values, such as route, model and status. To build each
-//! attribute set and look it up in the SDK takes much longer than to record the values. The bound instruments are
+//! The attributes of these instruments depend on about twenty values, such as route, model and status. Building each
+//! attribute set and looking it up in the SDK takes much longer than recording the values. The bound instruments are
 //! therefore cached by these values and found with one lookup.
 
 use std::collections::HashMap;
@@ -22,8 +22,8 @@ use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
-/// Maximum number of cache entries. If the cache is full, instruments without an entry are bound for each request. The
-/// limit is enough for all calls of a busy process with five different results each. An entry takes about 1 KiB.
+/// Maximum number of cache entries. Instruments without an entry are bound for each request. The limit is enough for
+/// all calls of a busy process with five different results each. An entry takes about 1 KiB.
 const MAX_CACHED: usize = 1_024;
 
 /// The bound instruments for requests that ended with the same [`EndKey`].
@@ -31,7 +31,7 @@ const MAX_CACHED: usize = 1_024;
 pub struct EndInstruments {
     /// Duration of the client's request. `None` if the record has no end time.
     pub server: Option<BoundExemplarHistogram<f64>>,
-    /// Duration of the request to the upstream. `None` if the proxy sent nothing to the upstream.
+    /// Duration of the request to the upstream. `None` if nothing was sent.
     pub client: Option<BoundExemplarHistogram<f64>>,
     pub finished: BoundCounter<u64>,
     /// Series of the counter `finished` that gets an exemplar. `None` if the request succeeded, because only failures
@@ -111,7 +111,7 @@ pub struct EndKey<'a> {
     response_model: Option<&'a Name>,
     finish_reasons: &'a [Name],
     choices: &'a [ChoiceStatus],
-    /// Length ranges of the prompt and of the response. Empty if labels for length ranges are not configured.
+    /// Length ranges of prompt and response. Empty if labels for length ranges are not configured.
     bands: LengthBuckets,
 }
 

@@ -1,5 +1,5 @@
-//! The instruments that are updated for every chunk of a stream. Each instrument is bound to one series in advance, so
-//! that recording a value takes a few nanoseconds.
+//! The instruments that are updated for every chunk of a stream. They are bound to one series, so recording a value
+//! takes a few nanoseconds.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -23,8 +23,8 @@ use tokengauge_types::label::Label;
 /// tokens of such an event would dominate the distribution.
 const MAX_RECORDS_PER_CHUNK: u32 = 4_096;
 
-/// The instruments of one series that are updated while streams run. Each instrument is bound when it is first used, so
-/// that unused series are not exported.
+/// The instruments of one series for running streams. Each instrument is bound when it is first used, so that unused
+/// series are not exported.
 #[derive(Debug)]
 pub struct LiveInstruments {
     set: Arc<InstrumentSet>,
@@ -75,8 +75,8 @@ impl LiveInstruments {
         live
     }
 
-    /// Records a value of a running stream. This function runs for every chunk, so it computes no hash for most values,
-    /// and allocates memory only for the first value of a kind.
+    /// Records a value of a running stream. Runs for every chunk, so most values need no hash, and only the first value
+    /// of a kind allocates memory.
     pub fn record(&self, sample: LiveSample) {
         let set = &*self.set;
         match sample {
@@ -109,7 +109,7 @@ impl LiveInstruments {
     }
 
     /// Exports the counters of output tokens from `source` as 0, so that `rate()` includes the first increment. Returns
-    /// `false` if an earlier call has done so.
+    /// `false` if already done.
     pub(super) fn initialize_response(&self, source: Source) -> bool {
         let is_first = self.has_response.set(()).is_ok();
         if is_first && self.series.operation.generates() {
@@ -134,8 +134,8 @@ impl LiveInstruments {
         self.set.own.stalls.add(times, &attributes);
     }
 
-    /// Records the exemplars of a stall when the request has ended. The stall itself was counted while it lasted,
-    /// before it was known whether the trace is kept.
+    /// Records the exemplars of a stall when the request has ended. The stall was counted while it lasted, before it
+    /// was known whether the trace is kept.
     pub(super) fn record_stall_exemplar(
         &self,
         stall: &Stall,

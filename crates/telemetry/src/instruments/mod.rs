@@ -163,7 +163,7 @@ impl Instruments {
         self.set.own.delay.record(late.as_secs_f64(), &attributes);
     }
 
-    /// Counts a call whose cost is unknown, because the configuration has no price for its tokens.
+    /// Counts a call for whose tokens the configuration has no price.
     pub fn record_unpriced(&self, series: &MetricLabels) {
         let live = self.live(series);
         self.set.own.unpriced.add(1, &live.base);
@@ -210,7 +210,7 @@ impl Instruments {
         self.set.own.left_out.add(parts, &[word(key::OMISSION_REASON, why)]);
     }
 
-    /// Returns how often a label value, or some labels of a combination, were replaced by `other`.
+    /// Returns how often a value, or labels of a combination, were replaced by `other`.
     fn overflow_count(&self, gate: &CardinalityLimiter) -> u64 {
         let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
         values + self.limiter.folded().load(Ordering::Relaxed)
@@ -359,7 +359,7 @@ impl Instruments {
     }
 }
 
-/// The result of a request, from which the counter of finished requests gets its attributes.
+/// The result of a request, as attributes of the counter of finished requests.
 #[derive(Clone, Copy, Debug, Hash)]
 struct EndResult<'a> {
     outcome: Outcome,

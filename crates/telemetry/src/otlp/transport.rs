@@ -127,8 +127,7 @@ impl Transport {
     }
 
     /// Sends an export request, and retries after temporary errors. Returns an error if the collector rejects the
-    /// request or all attempts fail. Counts the retries, and also the items that the collector rejects from an accepted
-    /// request.
+    /// request or all attempts fail. Counts retries, and items that the collector rejects from an accepted request.
     async fn send(&self, request: Bytes) -> Result<(), ExportError> {
         let body = self
             .connection
@@ -234,8 +233,8 @@ fn grpc_method(signal: Signal) -> PathAndQuery {
 }
 
 /// Returns the number of items that the collector rejected from an accepted request, and the collector's reason. The
-/// responses of all signals can be decoded as a response for traces, because only the name of the number differs. If
-/// the response is malformed, all items count as accepted.
+/// responses of the three signals differ only in the name of the number. After a malformed response, all items count as
+/// accepted.
 fn rejected_items(response: Bytes) -> Option<(i64, String)> {
     let partial = ExportTraceServiceResponse::decode(response).ok()?.partial_success?;
     (partial.rejected_spans > 0).then_some((partial.rejected_spans, partial.error_message))
@@ -288,8 +287,7 @@ fn http_failure(status: StatusCode, headers: &HeaderMap) -> ExportError {
     }
 }
 
-/// Parses a `Retry-After` header: a number of seconds, or a date (RFC 9110, section 10.2.3). Returns the delay from
-/// `now`.
+/// Returns the delay that a `Retry-After` header requests as seconds or as a date (RFC 9110, section 10.2.3).
 fn requested_delay(value: &str, now: WallTime) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse() {

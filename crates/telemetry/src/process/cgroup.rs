@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 /// A limit of this size or more means "no limit". In this case, version 1 reports the largest number of whole pages.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The lowest limits among the cgroup of the process and the parents of this cgroup.
+/// The lowest limits of the process's cgroup and the parents of that cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     pub memory: Option<u64>,

@@ -44,8 +44,7 @@ pub fn unit_of<'a>(family: &str, unit: &'a str, kind: Kind) -> Option<&'a str> {
     (per.is_none() && !main.is_empty() && ends).then_some(main)
 }
 
-/// Returns the words for the parts of a unit before and after `/`, such as `seconds` for `s`. Units such as `{token}`
-/// have no words.
+/// Returns the words for the parts of a unit before and after `/`, such as `seconds` for `s`. `{token}` has no word.
 fn unit_words(unit: &str, kind: Kind) -> (&str, Option<&str>) {
     let (main, per) = match unit.split_once('/') {
         Some((main, per)) => (main, Some(per)),

@@ -13,7 +13,7 @@ use crate::metrics_reader::MetricsSnapshot;
 /// a piece can exceed the size by some kilobytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The text of a scrape, as an iterator over pieces. To save memory, it holds the series of only one metric at a time.
+/// The text of a scrape, as an iterator over pieces. Holds the series of one metric at a time.
 #[derive(Debug)]
 pub struct MetricsPage<S> {
     format: Format,
@@ -54,7 +54,7 @@ impl<S: Borrow<MetricsSnapshot>> MetricsPage<S> {
         Self { format, snapshot, families, current: None, text, is_complete: false }
     }
 
-    /// Begins the text of the next metric. Returns `false` if no metric is left.
+    /// Begins the next metric. Returns `false` if no metric is left.
     fn begin_family(&mut self) -> bool {
         let Some(Family { name, kind, scope, metric }) = self.families.next() else {
             return false;

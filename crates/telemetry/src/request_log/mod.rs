@@ -151,8 +151,8 @@ impl RequestLog {
         Ok(())
     }
 
-    /// Writes the remaining lines and closes the log. Blocks the caller for at most `limit`. Returns `true` if all
-    /// lines were written.
+    /// Writes the remaining lines and closes the log. Blocks for at most `limit`. Returns `true` if all lines were
+    /// written.
     pub fn stop(&self, limit: Duration) -> bool {
         self.writer.swap(None).is_none_or(|writer| writer.stop(limit))
     }

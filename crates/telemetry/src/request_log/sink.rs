@@ -109,7 +109,7 @@ impl Rotated {
         Ok(())
     }
 
-    /// Writes as many lines as fit into the current file. If none fits, writes at least one line to a new file.
+    /// Writes as many lines as fit into the current file, or else at least one line into a new file.
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.reopen_if_moved()?;
         self.end_torn_line()?;

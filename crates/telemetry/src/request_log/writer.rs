@@ -11,16 +11,16 @@ use crate::request_log::sink::{Sink, WriteFailure};
 use crate::self_telemetry;
 use tokengauge_types::sync::lock;
 
-/// Maximum size of the waiting lines in bytes. This is enough if a disk hangs for a second while a thousand calls end.
+/// Maximum size of the waiting lines in bytes. Enough if a disk hangs for a second while a thousand calls end.
 const MAX_WAITING_BYTES: usize = 8 << 20;
 
 /// Size of the waiting lines in bytes at which the thread writes immediately.
 const FULL_BATCH_BYTES: usize = 256 << 10;
 
-/// Maximum time that a line waits for further lines, so that they are written together.
+/// Maximum time that a line waits to be written together with further lines.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
-/// Capacity in bytes that the buffer keeps between two batches. Further memory is released.
+/// Capacity in bytes that the buffer keeps between two batches.
 const KEPT_CAPACITY: usize = 1 << 20;
 
 #[derive(Debug)]

@@ -50,7 +50,7 @@ pub(crate) trait AttributeWriter {
     }
 }
 
-/// Returns the HTTP method for labels and span names. A method that the semantic conventions do not list becomes
+/// Returns the HTTP method for labels and span names. A method that is not in the semantic conventions becomes
 /// `_OTHER`.
 pub fn method(method: &http::Method) -> &'static str {
     const KNOWN: [&str; 9] =

@@ -183,7 +183,7 @@ impl AttributeWriter for SpanEncoder {
     }
 }
 
-/// Encodes export requests for spans. The resource and the scope are encoded only once and reused for all requests.
+/// Encodes export requests for spans. Resource and scope are encoded only once.
 #[derive(Debug)]
 pub struct TraceRequestEncoder {
     resource: Vec<u8>,

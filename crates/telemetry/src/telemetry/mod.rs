@@ -398,8 +398,8 @@ impl<'a> WaitingCollections<'a> {
         }
     }
 
-    /// Exports the collections in order, and returns whether all were delivered. Stops at a delta that can be delivered
-    /// later. Drops other collections that fail.
+    /// Exports all collections in order. Stops at a delta that can be sent later, and drops other failed collections.
+    /// Returns whether all were delivered.
     async fn send(&mut self, transport: &mut Transport) -> bool {
         let mut delivered = true;
         while let Some(first) = self.collections.front() {

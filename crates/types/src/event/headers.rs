@@ -1,4 +1,4 @@
-//! Lists the headers that the data path may pass to the observer thread, which measures the traffic.
+//! Lists the headers that the data path may pass to the observer thread.
 
 use crate::label::Name;
 

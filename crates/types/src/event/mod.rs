@@ -1,5 +1,5 @@
-//! Events that the data path (which forwards traffic) sends to the observer thread (which measures the traffic). An
-//! *exchange* is a request and its response.
+//! Events that the data path (which forwards traffic) sends to the observer thread (which measures it). An *exchange*
+//! is a request and its response.
 //!
 //! An event contains only allow-listed headers and the path without its query. There are two exceptions: a model that
 //! the query names, and the conversation id in the client's baggage header. Credentials therefore cannot reach the
@@ -52,7 +52,7 @@ impl Direction {
     }
 }
 
-/// An event of a request and its response, and the time at which the event occurred.
+/// An event of a request or its response, and the time at which it occurred.
 #[derive(Debug)]
 pub struct TimestampedEvent {
     pub exchange: ExchangeId,
@@ -60,8 +60,7 @@ pub struct TimestampedEvent {
     pub event: ObserverEvent,
 }
 
-/// An event of an exchange (a request and its response). Large variants are boxed to keep every event small, because
-/// `Body` occurs once per chunk.
+/// An observed event. Large variants are boxed to keep every event small, because `Body` occurs once per chunk.
 #[derive(Debug)]
 pub enum ObserverEvent {
     /// The proxy received the request headers. This is always the first event of an exchange.
@@ -81,9 +80,8 @@ pub enum ObserverEvent {
     RequestBodySent,
     /// The proxy received the response headers from the upstream.
     ResponseHead(Box<ResponseHead>),
-    /// The proxy read `len` bytes of a body. The bytes are in the buffer that is delivered together with the events, in
-    /// the same order. Request bytes can precede `Connected`, because the proxy already reads the body while the
-    /// request waits.
+    /// The proxy read `len` body bytes. The buffer that is delivered with the events contains these bytes in order.
+    /// Request bytes can precede `Connected`, because the body is already read while the request waits.
     Body { direction: Direction, len: u32, blocked: BackpressureTime },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
@@ -164,8 +162,8 @@ impl RequestHead {
     }
 }
 
-/// The caller's identity, read from the configured headers. The values are hashed if the configuration requires this.
-/// The proxy does not verify the values, because clients supply them.
+/// The caller's identity, read from the configured headers and optionally hashed. The proxy does not verify these
+/// values, because clients supply them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CallerIdentity {
     /// The account that the request belongs to, such as a customer or a team.
@@ -247,8 +245,8 @@ impl RouteFacts {
         }
     }
 
-    /// Copies the inferred provider from `previous`, the same route before a reload of the configuration. Does nothing
-    /// if the upstream has changed.
+    /// Copies the inferred provider from `previous`, the same route before a configuration reload, if the upstream is
+    /// unchanged.
     pub fn keep_learned_provider(&self, previous: &Self) {
         let is_same = self.server_address == previous.server_address
             && self.server_port == previous.server_port;
@@ -286,7 +284,8 @@ pub struct TraceContext {
     pub parent_sampled: Option<bool>,
     pub server_span: [u8; 8],
     pub client_span: [u8; 8],
-    /// The client's `tracestate` header. `None` if it is invalid or does not belong to `parent`. Its length is bounded.
+    /// The client's `tracestate` header, of limited length. `None` if the header is invalid or does not belong to
+    /// `parent`.
     pub state: Option<Box<str>>,
 }
 
@@ -397,8 +396,8 @@ label_enum! {
 }
 
 impl Ending {
-    /// Returns whether the client, the upstream or this proxy caused the end of an exchange. Returns
-    /// `ErrorSource::None` for a complete response.
+    /// Returns whether the client, the upstream or this proxy caused the end, or `ErrorSource::None` for a complete
+    /// response.
     pub const fn fault(self) -> ErrorSource {
         match self {
             Self::Complete => ErrorSource::None,
@@ -426,8 +425,8 @@ label_enum! {
     }
 }
 
-/// Whether the body of an open response waits for the client or for the upstream. The data path writes this state, and
-/// the observer reads it.
+/// Whether the body of an open response waits for the client or the upstream. The data path writes this state for the
+/// observer.
 #[derive(Debug, Default)]
 pub struct LiveState {
     waiting: AtomicU8,

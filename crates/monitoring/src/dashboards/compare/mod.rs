@@ -43,8 +43,8 @@ pub(super) fn dashboard() -> Dashboard {
     }
 }
 
-/// Returns the names of the variables that viewers see. Variables such as `instance` are hidden, because a comparison
-/// usually covers all instances of a service.
+/// Returns the names of the visible variables. Variables such as `instance` are hidden, because a comparison usually
+/// covers all instances.
 fn visible() -> Vec<String> {
     let sides = [Side::A, Side::B].into_iter().flat_map(variables).map(|variable| variable.name);
     ["namespace", "position", "route"].map(str::to_owned).into_iter().chain(sides).collect()

@@ -78,8 +78,7 @@ pub(super) const INTER_TOKEN_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_inter_token_latency_seconds_bucket{<side>}[<range>]))) >= 0";
 pub(super) const INTER_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (
     increase(tokengauge_inter_token_latency_seconds_bucket{<side>}[<range>]))) >= 0";
-/// Output tokens per finished choice. Tokens are counted in one encoding, so that the length is comparable across
-/// providers.
+/// Output tokens per finished choice. Tokens are counted in one encoding, as in `TEXT_RATE`.
 pub(super) const LENGTH: &str =
     "sum(increase(tokengauge_normalized_tokens_total{<side>}[<range>])) /
     (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";

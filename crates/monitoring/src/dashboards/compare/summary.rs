@@ -223,7 +223,7 @@ type Direction = (Colour, [(f64, Colour); 2]);
 
 const HIGHER_IS_BETTER: Direction = (Colour::Red, [(0.95, Colour::Text), (1.05, Colour::Green)]);
 const LOWER_IS_BETTER: Direction = (Colour::Green, [(0.95, Colour::Text), (1.05, Colour::Red)]);
-/// Marks shorter responses, because they can be worse. Longer responses have no colour, because they are not better.
+/// Marks shorter responses, because they can be worse. Longer responses are not better and not marked.
 const LONGER_IS_BETTER: Direction = (Colour::Orange, [(0.9, Colour::Text), (1.1, Colour::Text)]);
 const FEWER_IS_BETTER: Direction = (Colour::Green, [(-0.01, Colour::Text), (0.01, Colour::Red)]);
 
