@@ -1,4 +1,4 @@
-//! Names and labels of the series that the program exports, in Prometheus naming.
+//! Prometheus names and labels of the series that the program exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use tokengauge_telemetry::prometheus::{self, label_name};
 /// Series names with the labels of each series. A histogram has three series: buckets, sum and count.
 pub type Emitted = BTreeMap<String, BTreeSet<String>>;
 
-/// Labels that are not in the metric catalog: labels added by stores and collectors, and promoted resource
+/// Labels that are not in the metric catalog. Prometheus or a collector adds them, some of them from resource
 /// attributes.
 pub const TARGET_LABELS: &[&str] =
     &["job", "instance", "cluster", "namespace", "k8s_cluster_name", "k8s_namespace_name"];

@@ -1,4 +1,4 @@
-//! Generated files, and their comparison with the folder in which they are stored.
+//! Generated files, and a comparison of these files with the folder in which they are stored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct Files(BTreeMap<String, String>);
 pub enum Difference {
     /// The file is generated but missing in the folder.
     Missing(String),
-    /// The file in the folder differs from the generated text. The number is the first line that differs,
+    /// The text of the file in the folder differs from the generated text. The number is the first line that differs,
     /// starting at 1.
     Stale(String, usize),
     /// The file is in the folder but is no longer generated.
@@ -33,7 +33,7 @@ impl Files {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// Writes all files to `folder`, and creates the folder if it is missing.
+    /// Writes all files to `folder`. Creates the folder if it is missing.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         for (name, text) in self.iter() {
@@ -42,9 +42,8 @@ impl Files {
         Ok(())
     }
 
-    /// Returns the differences between `folder` and the generated files. The list is empty if both match.
-    /// `generated` returns whether a file name belongs to the generated set, so that other files in the folder
-    /// are ignored.
+    /// Returns the differences between `folder` and the generated files, or an empty list if there are none.
+    /// `generated` returns whether a file name belongs to the generated set. Other files in the folder are ignored.
     pub fn differences(
         &self,
         folder: &Path,

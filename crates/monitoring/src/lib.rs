@@ -1,8 +1,7 @@
 //! Grafana dashboards and Prometheus alert rules, generated from the metric catalog.
 //!
-//! All functions return text and do not write files. [`dashboards`] defines the panels and their queries, and
-//! [`alerts`] defines the rules and their conditions. [`Files`] holds the generated files. Callers write them
-//! to a folder or compare them with a folder.
+//! [`dashboards`] defines the panels and their queries, and [`alerts`] defines the rules and their conditions. Each
+//! module returns its files as text in [`Files`]. Callers write the files to a folder or compare them with a folder.
 
 pub mod alerts;
 pub mod dashboards;

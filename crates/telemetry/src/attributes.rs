@@ -1,5 +1,5 @@
-//! Builds attribute sets that are sorted by key. With an unsorted set, the SDK would sort the attributes and store a
-//! second copy, and its lookup would take 2.4 times as long.
+//! Builds attribute sets that are sorted by key. For an unsorted set, the SDK sorts the attributes and stores a second
+//! copy, and a lookup takes 2.4 times as long.
 
 use opentelemetry::{KeyValue, StringValue, Value};
 use tokengauge_measure::load::{ModelKey, RouteKey};
@@ -14,7 +14,7 @@ pub fn pair(attribute: Attribute, value: impl Into<Value>) -> KeyValue {
     KeyValue::new(attribute.key, value)
 }
 
-/// Returns an attribute whose value is a keyword of this program.
+/// Returns an attribute whose value is a constant of this program, such as `error`.
 pub fn word(attribute: Attribute, value: &'static str) -> KeyValue {
     KeyValue::new(attribute.key, value)
 }

@@ -19,7 +19,7 @@ macro_rules! build {
     };
 }
 
-/// A synchronous instrument, which is created from its catalog entry.
+/// A counter or histogram that is created from its catalog entry.
 pub trait Instrument {
     fn build(metric: &'static Metric, meter: &Meter, exemplars: &Arc<Exemplars>) -> Self;
 }
@@ -49,9 +49,9 @@ impl Instrument for Histogram<u64> {
     }
 }
 
-/// A type of number that a metric reads at each collection.
+/// A number type of metrics that are read at each collection, such as gauges.
 pub trait Observed: Sized + 'static {
-    /// Registers a callback that reads the current values of `metric`.
+    /// Registers `read`, which reports the current values of `metric` at each collection.
     fn observe(
         metric: &Metric,
         meter: &Meter,

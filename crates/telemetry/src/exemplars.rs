@@ -1,9 +1,9 @@
-//! Stores exemplars: links from a histogram bucket or a counter to the trace of an exchange that it counted.
+//! Stores exemplars: links from a histogram bucket or a counter to the trace of a request that it counted.
 //!
-//! The OpenTelemetry SDK for Rust creates no exemplars, so this module stores them. It keeps the latest exemplar of
-//! each bucket of each series, and of each counter, for values that are recorded when an exchange ends. A collection
-//! copies the exemplars and assigns them to the points of a metric by name and attributes. By default, only exchanges
-//! whose traces are exported leave exemplars, because a link to another trace would lead nowhere.
+//! The OpenTelemetry SDK for Rust creates no exemplars, so this module stores them. For values that are recorded when a
+//! request ends, it keeps the latest exemplar of each bucket and of each counter. A collection copies the exemplars and
+//! assigns them to the points of a metric by name and attributes. By default, only requests whose traces are exported
+//! create exemplars, because a link to another trace would lead nowhere.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -21,25 +21,25 @@ use tokengauge_measure::record::Record;
 use tokengauge_types::clock::WallTime;
 use tokengauge_types::sync::lock;
 
-/// Maximum number of slots in one generation. A slot is a bucket of a series, or a counter. One kind of call fills
-/// about a hundred slots: 25 series with 4 buckets each. The latest 70 kinds of calls therefore keep their exemplars. A
-/// hash table with 8,192 places holds this number without growing, and both generations together take less than 1 MB.
+/// Maximum number of exemplars in one generation of the store. One kind of call has about a hundred exemplars: one for
+/// each of 4 buckets in 25 series. The exemplars of the latest 70 kinds of calls are therefore kept. A hash table with
+/// 8,192 places holds this number without growing, and both generations together take less than 1 MB.
 const GENERATION: usize = 7_168;
 
-/// A link from a value to the exchange that caused it.
+/// A link from a value to the trace of the request that caused it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
     pub trace_id: [u8; 16],
-    /// Id of the CLIENT span, or of the SERVER span if the exchange has no CLIENT span.
+    /// Id of the CLIENT span, or of the SERVER span if the request has no CLIENT span.
     pub span_id: [u8; 8],
-    /// The value that the exchange added to the series.
+    /// The value that the request added to the series.
     pub value: f64,
-    /// Time at which the exchange ended.
+    /// Time at which the request ended.
     pub time: WallTime,
 }
 
-/// Identifies a series by a keyed hash of the metric's name and the series' attributes. With 100,000 series, the
-/// probability of a collision is 10⁻⁹. After a collision, a bucket would link to a trace of the other series.
+/// Identifies a series by a keyed hash of the metric's name and the series' attributes. If two series had the same
+/// hash, each would link to traces of the other. With 100,000 series, the probability of this is 10⁻⁹.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SeriesId(u64);
 
@@ -50,27 +50,27 @@ pub struct Exemplars {
     places: Mutex<ExemplarStore>,
 }
 
-/// Which exchanges leave exemplars.
+/// Which requests create exemplars.
 #[derive(Clone, Copy, Debug)]
 enum ExemplarPolicy {
     None,
-    /// Exchanges whose traces are kept by this sampler.
+    /// Requests whose traces this sampler keeps.
     Sampled(Sampler),
     All,
 }
 
-/// A bucket of a series. A counter uses only bucket 0.
+/// A series and the index of a bucket. A counter uses only index 0.
 type Slot = (SeriesId, usize);
 
-/// Two generations of slots. When the young generation is full, it replaces the old generation. Slots that were not
-/// updated in the meantime are dropped. In this way, the store keeps the latest exemplars without storing their age.
+/// The latest exemplars, in two generations. When the young generation is full, it becomes the old generation, and the
+/// previous old generation is dropped. The store therefore keeps recent exemplars without storing their age.
 #[derive(Debug, Default)]
 struct ExemplarStore {
     young: FxHashMap<Slot, Exemplar>,
     old: FxHashMap<Slot, Exemplar>,
 }
 
-/// Records the exemplars of one exchange. It holds the lock of the store and must therefore be dropped soon.
+/// Records the exemplars of one request. The recorder holds the lock of the store, so it must be dropped soon.
 #[derive(Debug)]
 pub struct ExemplarRecorder<'a>(Option<ActiveRecorder<'a>>);
 
@@ -93,12 +93,13 @@ impl Exemplars {
         Self { hasher: RandomState::new(), eligible, places: Mutex::default() }
     }
 
-    /// Returns the id of a series. `attributes` are sorted by key, as the SDK returns them.
+    /// Returns the id of a series. `attributes` must be sorted by key, because the id depends on their order.
     pub fn series(&self, metric: &Metric, attributes: &[KeyValue]) -> SeriesId {
         SeriesId::new(&self.hasher, metric.name, attributes)
     }
 
-    /// Returns a recorder for one finished exchange. It records nothing if the exchange leaves no exemplars.
+    /// Returns a recorder for one finished request. If the configuration excludes the request from exemplars, the
+    /// recorder records nothing.
     pub fn recorder(&self, record: &Record) -> ExemplarRecorder<'_> {
         let eligible = match self.eligible {
             ExemplarPolicy::None => false,
@@ -164,7 +165,8 @@ impl ExemplarRecorder<'_> {
         Self(None)
     }
 
-    /// Records an exemplar for `value` in a histogram. `bounds` are the upper bounds of its buckets.
+    /// Records `value` as the latest exemplar of its bucket in a histogram. `bounds` are the upper bounds of the
+    /// buckets.
     pub fn bucket(&mut self, series: SeriesId, bounds: &[f64], value: f64) {
         // The SDK ignores values that are not finite, so they have no bucket.
         if value.is_finite() {
@@ -190,12 +192,12 @@ impl ExemplarRecorder<'_> {
 #[derive(Debug)]
 pub struct ExemplarSnapshot {
     hasher: RandomState,
-    /// Sorted by slot.
+    /// Sorted by series, and then by bucket.
     all: Vec<(Slot, Exemplar)>,
 }
 
 impl ExemplarSnapshot {
-    /// Returns the exemplars of one series with the index of their bucket, in the order of buckets.
+    /// Returns the exemplars of one series in the order of buckets, each with the index of its bucket.
     pub fn of_series<'a>(
         &self,
         metric: &str,
@@ -316,7 +318,7 @@ mod tests {
         }
     }
 
-    /// A hash table with 2ⁿ places holds at most 7/8 × 2ⁿ entries and needs one byte of metadata per place.
+    /// A hash table with 2ⁿ places holds at most 7/8 × 2ⁿ entries, and needs one additional byte per place.
     #[test]
     fn both_generations_fit_in_a_megabyte() {
         let places = GENERATION.next_power_of_two();

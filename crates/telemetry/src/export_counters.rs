@@ -36,7 +36,7 @@ struct SignalCounters {
 }
 
 impl ExportCounters {
-    /// Counts one export request that has ended, regardless of its number of attempts.
+    /// Counts one finished export request, even if several attempts were needed.
     pub fn count_export(&self, signal: Signal, succeeded: bool) {
         let counters = self.of(signal);
         let counter = if succeeded { &counters.succeeded } else { &counters.failed };

@@ -1,5 +1,5 @@
-//! Exports gauges, and counters that other components maintain. Their values come from the snapshot that the metrics
-//! reader takes before each collection.
+//! Exports gauges, and counters that other components maintain. The metrics reader takes a snapshot of all these values
+//! before each collection.
 
 use std::slice;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::export_counters::DropReason;
 use crate::series_limits::MOST_ROUTES;
 use crate::snapshot::StateSnapshot;
 
-/// The snapshot for the collection in progress.
+/// The snapshot that the current collection exports.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
 
 /// Registers the gauges that the observer provides with `observed`, and the others with `process`.
@@ -49,17 +49,17 @@ struct Registrar<'a> {
     current: &'a Current,
 }
 
-/// Readings that several metrics export, such as the readings of all routes.
+/// A list in the snapshot whose entries several metrics export, such as the readings of all routes.
 struct Group<R> {
     readings: fn(&StateSnapshot) -> &[R],
-    /// Maximum number of exported readings, to bound the number of series.
+    /// Maximum number of entries that are exported, to bound the number of series.
     most: usize,
-    /// Returns the attributes of a reading, or `None` if the reading is not exported.
+    /// Returns the attributes of an entry, or `None` if the entry is not exported.
     base: fn(&R) -> Option<Vec<KeyValue>>,
 }
 
 impl<R> Group<R> {
-    /// Creates a group whose number of readings is limited elsewhere.
+    /// Creates a group without a limit, for a list whose length is limited elsewhere.
     const fn of(
         readings: fn(&StateSnapshot) -> &[R],
         base: fn(&R) -> Option<Vec<KeyValue>>,
@@ -69,7 +69,7 @@ impl<R> Group<R> {
 }
 
 impl Registrar<'_> {
-    /// Registers a metric. At each collection, `read` observes its series.
+    /// Registers a metric. At each collection, `read` reports the values of its series.
     fn series<T: Observed>(
         &self,
         metric: &Metric,
@@ -88,7 +88,7 @@ impl Registrar<'_> {
         });
     }
 
-    /// Registers a metric with one series per reading. The series is absent if `value` returns `None`.
+    /// Registers a metric with one series per entry of a group. The series is absent if `value` returns `None`.
     fn one_each<R: 'static, T: Observed>(
         &self,
         metric: &Metric,
@@ -104,7 +104,7 @@ impl Registrar<'_> {
         });
     }
 
-    /// Registers a metric with one series per reading and label. The series is absent if its value is `None`.
+    /// Registers a metric with one series per label and entry of a group. The series is absent if its value is `None`.
     fn labelled<R: 'static, T: Observed, const N: usize>(
         &self,
         metric: &Metric,
@@ -152,7 +152,7 @@ impl Registrar<'_> {
         self.one_each(&tokengauge::QUEUE_DEPTH, &with_bound, |reading| Some(reading.queue_depth()));
     }
 
-    /// Registers the metrics of each model: throughput and workload drift.
+    /// Registers the metrics of each model: throughput, and drift of the workload.
     fn models(&self) {
         let most = MOST_FLOWS;
         self.series(&tokengauge::TOKEN_THROUGHPUT, move |snapshot, gauge| {
@@ -237,7 +237,8 @@ impl Registrar<'_> {
         });
     }
 
-    /// Registers the metrics of backends: values that engines report, warm-up states, and the results of scrapes.
+    /// Registers the metrics of backends: values that inference engines report, warm-up states, and the results of
+    /// scrapes.
     fn backends(&self) {
         let upstreams = Group::of(
             |snapshot| &snapshot.backends,
@@ -271,7 +272,7 @@ impl Registrar<'_> {
         self.one_each(&tokengauge::SCRAPE_AGE, &engines, |reading| reading.scrape_age);
     }
 
-    /// Reuse of upstream connections.
+    /// Registers the metrics of each upstream, which show how connections are reused.
     fn upstreams(&self) {
         let upstreams = Group::of(
             |snapshot| &snapshot.upstreams,

@@ -5,9 +5,9 @@
 //!   to traces.
 //! - [`MetricsReader`] takes a snapshot of all metrics. [`otlp`] exports the snapshot and [`prometheus`] renders it, so
 //!   both have the same metrics.
-//! - [`span`] encodes the spans of a finished exchange.
+//! - [`span`] encodes the spans of a finished request.
 //! - [`Telemetry`] owns the thread that exports, so a collector that hangs does not delay any other part.
-//! - [`RequestLog`] writes each finished exchange as a JSON line, on a separate thread.
+//! - [`RequestLog`] writes each finished request as a JSON line, on a separate thread.
 
 mod attributes;
 mod builders;

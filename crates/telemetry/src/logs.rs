@@ -26,16 +26,17 @@ use crate::queue::Queue;
 use crate::span::attributes::{self, AttributeWriter};
 use crate::span::{end_time, innermost_span_id};
 
-/// Event name of the record for a finished request. Its body has the same fields as a line of the request log.
+/// Name of the log event for a finished request. The body of the event has the same fields as a line of the request
+/// log.
 pub const REQUEST_EVENT: &str = "tokengauge.request";
 
-/// Event name of the GenAI semantic conventions for the content of a call.
+/// Event name for the content of a call, defined by the GenAI semantic conventions.
 pub const CONTENT_EVENT: &str = "gen_ai.client.inference.operation.details";
 
-/// Prefix of the targets of the proxy's own log events. Events of other libraries are not exported.
+/// Prefix of the `tracing` targets whose log events are exported. Events of other libraries are not exported.
 const OWN_TARGETS: &str = "tokengauge";
 
-/// Estimated size of a record in bytes, in addition to its texts.
+/// Estimated size of a log record in bytes, without its texts.
 const RECORD_BYTES: usize = 256;
 
 pub type QueuedLog = (SdkLogRecord, InstrumentationScope);
@@ -68,8 +69,8 @@ impl LogEmitter {
         OpenTelemetryTracingBridge::new(&self.provider)
     }
 
-    /// Emits the record of a finished request, and its content if the route captures content. `line` computes the line
-    /// of the request log. It is called only if the queue can accept a record.
+    /// Emits a log record for a finished request, and one for its content if the route captures content. `line`
+    /// computes the line of the request log. It is called only if the queue can accept a record.
     pub(crate) fn emit_request(&self, record: &Record, line: impl FnOnce() -> Option<Value>) {
         let content = record.call.as_ref().and_then(|call| Some((call, call.content.as_deref()?)));
         if let Some(reason) = self.queue.refusal() {
@@ -99,7 +100,7 @@ impl LogEmitter {
         self.logger.emit(event);
     }
 
-    /// Creates a record with the exchange's end time, trace id and span id.
+    /// Creates a log record with the end time, trace id and span id of a request.
     fn log_record(&self, record: &Record, event: &'static str) -> SdkLogRecord {
         let severity = match record.outcome {
             Outcome::Ok | Outcome::Cancelled => Severity::Info,
@@ -192,7 +193,7 @@ fn any_value(json: Value) -> Option<AnyValue> {
     })
 }
 
-/// Estimates the memory of a record in bytes, for the byte limit of the queue.
+/// Estimates the memory of a log record in bytes, for the byte limit of the queue.
 fn approximate_bytes(record: &SdkLogRecord) -> usize {
     let attributes = record.attributes_iter();
     let attributes: usize =

@@ -211,10 +211,11 @@ impl fmt::Debug for MetricsReader {
     }
 }
 
-/// Configures the stream of an instrument. Its cardinality limit is the maximum number of points of all instruments
-/// together, so the SDK's overflow series is never used. By default, the SDK merges all series beyond 2,000 into one
-/// without attributes. Histograms export neither minimum nor maximum, because both are meaningless over the life of a
-/// process. For a bound histogram without a value, the SDK would also export the extreme numbers of the type.
+/// Configures how the SDK aggregates an instrument. The cardinality limit is the maximum number of points of all
+/// instruments together, so the SDK's overflow series is never used. By default, the SDK merges all series beyond 2,000
+/// into one without attributes. Histograms export no minimum and no maximum, because these values are meaningless over
+/// the life of a process. For a bound histogram without a value, the SDK would also export the extreme numbers of the
+/// type.
 fn stream(instrument: &Instrument) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
     let mut stream = Stream::builder().with_cardinality_limit(MOST_POINTS);

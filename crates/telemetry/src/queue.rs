@@ -1,4 +1,4 @@
-//! A bounded queue of spans or log records, from the threads that record them to the telemetry thread.
+//! A bounded queue of spans or log records. Other threads add items, and the telemetry thread exports them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,19 +10,19 @@ use crate::config::BatchConfig;
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use tokengauge_types::sync::lock;
 
-/// Maximum number of queued bytes, regardless of the number of items. With captured content, a single item can have
-/// hundreds of kilobytes.
+/// Maximum number of queued bytes, in addition to the limit on the number of items. With captured content, a single
+/// item can have hundreds of kilobytes.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// Number of bytes at which a batch is full. By default, collectors accept requests of up to 4 MiB.
 const FULL_BATCH_BYTES: usize = 2 << 20;
 
-/// A queue of items of one signal. The mutex is held only while an item is added or a batch is taken. A channel would
+/// A queue of spans or log records. Its mutex is held only while an item is added or a batch is taken. A channel would
 /// wake the telemetry thread for each span, which costs more than encoding the span.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     pub batch: BatchConfig,
-    /// Notified when enough items for a full batch are queued.
+    /// Notified when the queue has enough items for a full batch.
     pub batch_full: Notify,
     signal: Signal,
     counters: Arc<ExportCounters>,
@@ -96,12 +96,12 @@ impl<T> Queue<T> {
         batch
     }
 
-    /// Records that the export of the batch in flight has ended, successfully or not.
+    /// Records that the export of the current batch has ended, successfully or not.
     pub fn finish_batch(&self) {
         self.in_flight.store(0, Ordering::Relaxed);
     }
 
-    /// Closes the queue. Undelivered items are counted as dropped. Returns their number.
+    /// Closes the queue, counts undelivered items as dropped, and returns their number.
     pub fn close(&self) -> usize {
         let mut waiting = lock(&self.waiting);
         self.closed.store(true, Ordering::Relaxed);

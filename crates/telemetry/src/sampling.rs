@@ -1,32 +1,32 @@
 //! Decides which traces are exported, and records the reason.
 //!
-//! The sampler decides when a request starts, because only this decision can be sent upstream. When the exchange has
-//! ended, its trace is kept regardless of this decision if the exchange failed, stalled or missed an SLO. This applies
-//! even if the caller did not sample the trace. Callers sample a few per cent of all traces before the result is known.
-//! If their decision always applied, nearly every trace that operators look for would be dropped. A trace that is kept
-//! against the caller's decision contains only the two spans of this proxy and is marked.
+//! The first decision is made when a request starts, because only this decision can be sent upstream. When the request
+//! has ended, its trace is kept regardless of this decision if the request failed, stalled or missed an SLO. This
+//! applies even if the caller did not sample the trace. Callers sample a few per cent of all traces before the result
+//! is known. If their decision always applied, nearly every trace that operators look for would be dropped. A trace
+//! that is kept against the caller's decision contains only the two spans of this proxy and is marked.
 
 use tokengauge_measure::record::{Outcome, Record, Verdict};
 use tokengauge_types::event::TraceContext;
 
-/// Decides whether a trace is kept: when its request starts, and again when the exchange has ended.
+/// Decides whether the trace of a request is kept: when the request starts, and again when it has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
     pub root: RootSampler,
     /// Whether the caller's decision takes precedence over `root`.
     pub parent_based: bool,
-    /// Whether to keep failed, stalled and SLO-missing exchanges even if the caller did not sample the trace.
+    /// Whether to keep traces of requests that failed, stalled or missed an SLO even if the caller did not sample them.
     pub against_parent: bool,
 }
 
-/// The sampling method for requests without a caller's decision, and for all requests if callers' decisions are
-/// ignored.
+/// The sampling method for requests whose caller sent no decision. If callers' decisions are ignored, the method
+/// applies to all requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RootSampler {
     AlwaysOn,
     AlwaysOff,
-    /// Keeps this ratio of traces, from 0 to 1. The trace id decides, so all samplers with the same ratio keep the same
-    /// traces.
+    /// Keeps this ratio of traces, from 0 to 1. Only the trace id decides, so all samplers with the same ratio keep the
+    /// same traces.
     Ratio(f64),
 }
 
@@ -40,12 +40,13 @@ impl Default for Sampler {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SamplingDecision {
     pub reason: SamplingReason,
-    /// Whether the caller did not sample the trace. Spans of the caller then do not exist.
+    /// Whether the trace is kept although the caller did not sample it. The caller's spans are then missing in the
+    /// trace.
     pub against_parent: bool,
 }
 
-/// Why a trace is kept. If several reasons apply, the first one is recorded. The first three apply when a request
-/// starts, and the others only when the exchange has ended.
+/// Why a trace is kept. If several reasons apply, the first one is recorded. The first three can apply when a request
+/// starts, and the others only when the request has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SamplingReason {
     /// The caller sampled the trace.
@@ -60,12 +61,12 @@ pub enum SamplingReason {
 }
 
 impl Sampler {
-    /// Decides when a request starts. The result is sent upstream as the sampled flag.
+    /// Returns whether to sample a request that starts. The result is sent upstream as the sampled flag.
     pub fn sample_at_start(&self, trace: &TraceContext) -> bool {
         self.reason_at_start(trace).is_some()
     }
 
-    /// Decides when the exchange has ended. `None` means that the trace is dropped.
+    /// Returns why to keep the trace of a finished request. `None` means that the trace is dropped.
     pub fn decide(&self, record: &Record) -> Option<SamplingDecision> {
         if let Some(reason) = self.reason_at_start(&record.trace) {
             return Some(SamplingDecision { reason, against_parent: false });
@@ -89,7 +90,8 @@ impl Sampler {
 }
 
 impl RootSampler {
-    /// Compares the lower 63 bits of the trace id with the ratio, as the OpenTelemetry SDKs do.
+    /// Returns the reason to keep a trace. A ratio is compared with the lower 63 bits of the trace id, as in
+    /// OpenTelemetry.
     fn select(self, trace_id: &[u8; 16]) -> Option<SamplingReason> {
         match self {
             Self::AlwaysOn => Some(SamplingReason::AlwaysOn),
@@ -120,7 +122,7 @@ impl SamplingReason {
         }
     }
 
-    /// Returns the most serious reason to keep the trace in the result of the exchange.
+    /// Returns the most serious reason to keep the trace: an error, a stall or a missed SLO.
     fn reason_at_end(record: &Record) -> Option<Self> {
         match record.outcome {
             Outcome::Error | Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {
@@ -164,7 +166,8 @@ mod tests {
         Sampler { root, parent_based, ..Sampler::default() }
     }
 
-    /// Returns a record whose caller made this sampling decision. `None` means that there is no caller.
+    /// Returns a record of a request whose caller made this sampling decision. `None` means that the request has no
+    /// caller.
     fn record(parent_sampled: Option<bool>) -> Record {
         let mut record = testing::streamed();
         record.trace = trace(parent_sampled);

@@ -21,8 +21,7 @@ pub fn listening(address: &str, tls: bool) {
     info!(address, tls, "listening");
 }
 
-/// The admin port accepts requests. `restricted` is set if clients without a token only have access to health and
-/// metrics.
+/// The admin port accepts requests. `restricted` is `true` if clients without a token can read only health and metrics.
 pub fn admin_listening(address: &str, restricted: bool) {
     info!(
         address,
@@ -32,8 +31,8 @@ pub fn admin_listening(address: &str, restricted: bool) {
     );
 }
 
-/// The limits of connections and requests of all listeners were lowered, so that the process never needs more than
-/// `open_files` file descriptors.
+/// The connection and request limits of all listeners were lowered. The process now never needs more than `open_files`
+/// file descriptors.
 pub fn limits_lowered(max_connections: usize, max_requests: usize, open_files: u64) {
     warn!(
         max_connections,
@@ -48,7 +47,7 @@ pub fn export_configured(summary: &str) {
     info!("{summary}");
 }
 
-/// The first call of a known API has ended. Logged once, to show what is measured.
+/// The first call of a known API has ended. Logged once, to show operators what is measured.
 pub fn first_call(record: &Record) {
     let Some(call) = &record.call else { return };
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
@@ -71,7 +70,7 @@ pub fn setting_ignored(name: &str, reason: &str) {
     warn!(name, reason, "setting ignored");
 }
 
-/// A setting is used, but it is incomplete, or probably not what was intended.
+/// A setting is used, but is incomplete, or is probably not what the user intended.
 pub fn setting_ambiguous(name: &str, reason: &str) {
     warn!(name, reason, "setting used, but check it");
 }
@@ -81,12 +80,13 @@ pub fn config_warning(warning: &str) {
     warn!(warning, "configuration");
 }
 
-/// A thread panicked. `message` is empty if the message may contain data.
+/// A thread panicked. `message` is empty if the panic message may contain user data.
 pub fn panicked(thread: &str, location: &str, message: &'static str) {
     error!(thread, location, reason = message, "a thread panicked");
 }
 
-/// The observer thread panicked and continues. Metrics may miss requests. `restarts` counts since the process started.
+/// The observer thread panicked and was restarted, so metrics may miss requests. `restarts` counts since the process
+/// started.
 pub fn observer_restarted(restarts: u64) {
     error!(restarts, "the observer thread panicked and was restarted");
 }
@@ -96,8 +96,8 @@ pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");
 }
 
-/// Requests to an upstream got no response. Logged for the first one, and then at most once a minute. `failed_requests`
-/// counts since the previous such line.
+/// Requests to an upstream got no response. Logged for the first request, and then at most once a minute.
+/// `failed_requests` counts since the previous log line.
 pub fn upstream_failed(upstream: &str, address: &str, problem: &str, failed_requests: u64) {
     warn!(upstream, address, problem, failed_requests, "upstream failed");
 }
@@ -107,8 +107,8 @@ pub fn upstream_recovered(upstream: &str, address: &str) {
     info!(upstream, address, "upstream recovered");
 }
 
-/// An upstream closes its connections before they can be reused, so new connections are not pooled for `pause`. The
-/// pause is repeated while the upstream does so, but only the first pause is logged.
+/// An upstream closes its connections before they can be reused, so new connections are not pooled for the time
+/// `pause`. The pause is repeated while the upstream does so, but only the first pause is logged.
 pub fn upstream_closes_idle_connections(upstream: &str, pause: Duration) {
     info!(upstream, ?pause, "upstream closes idle connections, not reusing connections");
 }
@@ -127,33 +127,33 @@ pub fn config_reload_failed(errors: &str) {
     error!("configuration reload failed, the previous configuration stays in force:\n{errors}");
 }
 
-/// A changed certificate or key of a listener cannot be used. The previous certificate stays in force.
+/// A changed certificate or key of a listener cannot be used. The previous certificate stays in use.
 pub fn certificate_reload_failed(error: &dyn std::error::Error) {
     error!(%error, "certificate reload failed, the previous certificate stays in force");
 }
 
-/// The process received a stop signal. Open streams may continue for at most `at_most`.
+/// The process received a stop signal. Open streams may continue for at most the time `at_most`.
 pub fn shutdown_started(exchanges: u64, at_most: Duration) {
     info!(exchanges, ?at_most, "draining before shutdown");
 }
 
-/// A drain was requested. Connections stay open for `delay`. Afterwards, the drain ends after `quiet` without a
-/// request.
+/// A drain was requested. Connections stay open for the time `delay`. The drain then ends after the time `quiet`
+/// without a request.
 pub fn drain_started(exchanges: u64, delay: Duration, quiet: Duration) {
     info!(exchanges, ?delay, ?quiet, "drain started: not ready, still serving");
 }
 
-/// The delay of the drain is over, and connections are being closed.
+/// The drain's delay has passed, and connections are closed after their current request.
 pub fn drain_closing_connections(exchanges: u64) {
     info!(exchanges, "drain: closing each connection after its current request");
 }
 
-/// Requests are still in flight after `within`, the time limit that the caller of the drain set. The drain continues.
+/// Requests are still in flight after `within`, the time limit that was requested for the drain. The drain continues.
 pub fn drain_timed_out(exchanges: u64, within: Duration) {
     warn!(exchanges, ?within, "drain timed out, requests still in flight continue");
 }
 
-/// No request is in flight, so the process can be stopped without aborting one.
+/// No request is in flight, so the process can be stopped without aborting a request.
 pub fn drain_completed(took: Duration) {
     info!(?took, "drained");
 }
@@ -163,13 +163,13 @@ pub fn request_log_write_failed(problem: &str) {
     error!(problem, "request log write failed, dropping lines");
 }
 
-/// The request log can be written again. `lost` is the number of lines that were dropped in between.
+/// The request log can be written again. `lost` is the number of lines that were dropped since the first failed write.
 pub fn request_log_write_recovered(lost: usize) {
     info!(lost, "request log write recovered");
 }
 
-/// Error budgets were restored from a file. `set_back` is set if the wall clock moved backwards while the process was
-/// down. The time down then counts as zero.
+/// Error budgets were restored from a file. `down` is the time that was not measured. `set_back` is set if the wall
+/// clock moved backwards in this time, and `down` is then zero.
 pub fn slo_state_restored(objectives: usize, down: Duration, set_back: Option<Duration>) {
     match set_back {
         None => info!(objectives, ?down, "error budgets restored"),
@@ -181,7 +181,7 @@ pub fn slo_state_restored(objectives: usize, down: Duration, set_back: Option<Du
     }
 }
 
-/// The SLO state file cannot be used and was renamed to `aside`.
+/// The SLO state file cannot be used and was renamed to `aside`, so error budgets start empty.
 pub fn slo_state_rejected(problem: &dyn std::error::Error, aside: &Path) {
     let aside = aside.display();
     warn!(%problem, %aside, "SLO state file rejected and renamed, error budgets start empty");
@@ -197,12 +197,12 @@ pub fn slo_state_write_recovered() {
     info!("SLO state write recovered");
 }
 
-/// An engine's metrics cannot be read. Logged once per kind of failure, until a scrape succeeds.
+/// The metrics of an inference engine cannot be read. Logged once per kind of failure, until a scrape succeeds.
 pub fn scrape_failed(upstream: &str, problem: &str) {
     warn!(upstream, problem, "engine metrics scrape failed");
 }
 
-/// An engine's metrics were read for the first time, or again after a failure.
+/// The metrics of an inference engine were read for the first time, or again after a failure.
 pub fn scrape_succeeded(upstream: &str, engine: &str) {
     info!(upstream, engine, "engine metrics scrape succeeded");
 }
@@ -223,13 +223,13 @@ pub fn export_partially_rejected(signal: &str, items: i64, why: &str) {
 }
 
 /// Telemetry was lost because no collector received it. Logged at shutdown, because the counters of dropped items
-/// cannot be exported in this case. `spans` is the number of lost spans since the start of the process.
+/// cannot be exported in this case. `spans` is the number of spans that were lost since the process started.
 pub fn telemetry_lost(spans: u64, last_metrics_delivered: bool) {
     warn!(spans, last_metrics_delivered, "telemetry was lost");
 }
 
-/// The process ends. `exchanges_cut` is the number of aborted requests. `telemetry_flushed` is set if all telemetry was
-/// exported.
+/// The process ends. `exchanges_cut` is the number of aborted requests. `telemetry_flushed` is `true` if all telemetry
+/// was exported.
 pub fn stopped(exchanges_cut: u64, telemetry_flushed: bool) {
     if telemetry_flushed && exchanges_cut == 0 {
         info!("stopped");

@@ -1,7 +1,7 @@
-//! Bounds the number of series of all instruments together, with one function that folds labels into `other`.
+//! Bounds the number of series of all instruments together, by replacing labels with `other` (folding).
 //!
 //! The cardinality limiter bounds the values of each label, but combinations of admitted values multiply. New
-//! combinations are therefore admitted in order of arrival. The fuller the process is, the fewer labels a new
+//! combinations are therefore admitted in order of arrival. The more combinations exist, the fewer labels a new
 //! combination keeps: the tenant is folded first, then the variant, then the model, and finally the route. Status and
 //! error type are never folded, because they show what is wrong.
 
@@ -26,10 +26,10 @@ use tokengauge_types::sync::lock;
 pub const MOST_POINTS: usize = 40_000;
 
 /// Maximum number of routes for which gauges are exported. A configuration has a few routes, but each reload can add
-/// names, and a series is never removed.
+/// new names, and a series is never removed.
 pub const MOST_ROUTES: usize = 512;
 
-/// Points reserved per combination of call labels for failed calls, whose responses name no model.
+/// Points that each combination of call labels reserves for failed calls, whose responses name no model.
 const UNNAMED_POINTS: usize = 16;
 
 /// Which labels of a combination are replaced by `other` (folded). Each step includes the labels of the previous steps.
@@ -44,15 +44,15 @@ pub enum FoldStep {
     Route,
 }
 
-/// Instruments that a combination adds points to.
+/// The instruments for which a combination of labels creates series.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum SeriesGroup {
     Route,
-    /// The instruments of calls with the same labels, with one response model.
+    /// The instruments of calls with the same labels, for the first response model.
     Call,
-    /// The instruments of one more response model of a call.
+    /// The instruments of calls with the same labels, for a further response model.
     ResponseModel,
-    /// The instruments that depend on length buckets.
+    /// The instruments with labels for the length ranges of prompt and response.
     Lengths,
     /// The instruments of calls that depend on the error type.
     Failure,
@@ -64,23 +64,23 @@ pub enum SeriesGroup {
     Http,
 }
 
-/// Labels that can be folded.
+/// Labels that can be folded, that is, replaced by `other`.
 pub trait Fold: Clone + Hash {
     fn folded(&self, step: FoldStep) -> Self;
 }
 
-/// Admits combinations up to [`MOST_POINTS`], and folds further ones.
+/// Admits combinations of labels up to [`MOST_POINTS`]. Further combinations lose labels to `other`.
 #[derive(Debug)]
 pub struct SeriesLimiter {
     hasher: RandomState,
-    /// Points of a combination by [`SeriesGroup`].
+    /// Number of points (series) of one combination, by [`SeriesGroup`].
     points: [usize; SeriesGroup::ALL.len()],
     admitted: Mutex<Admitted>,
     folded: Arc<AtomicU64>,
 }
 
-/// Keyed 64-bit hashes of the admitted combinations. Two of 40,000 hashes collide with a probability of 4 × 10⁻¹¹, in
-/// which case one more combination is admitted.
+/// Keyed 64-bit hashes of the admitted combinations. With 40,000 hashes, two are equal with a probability of 4 × 10⁻¹¹,
+/// and one more combination is then admitted.
 #[derive(Debug, Default)]
 struct Admitted {
     hashes: HashSet<u64, FxBuildHasher>,
@@ -129,8 +129,8 @@ impl SeriesGroup {
         }
     }
 
-    /// Returns the percentage of [`MOST_POINTS`] up to which combinations are admitted at this step. The results of
-    /// requests have a reserve, because a new status or error matters more than a new model.
+    /// Returns the percentage of [`MOST_POINTS`] up to which new combinations are admitted at this step. Results of
+    /// requests have a higher percentage, because a new status or error matters more than a new model.
     const fn share(self, step: FoldStep) -> usize {
         let is_result = match self {
             Self::Call | Self::ResponseModel | Self::Lengths => false,
@@ -151,11 +151,11 @@ impl SeriesGroup {
 }
 
 impl SeriesLimiter {
-    /// Returns the labels with which a combination is recorded, and how much of them was folded. `own` is the part of
-    /// the combination that is never folded.
+    /// Returns the labels with which values are recorded, and which of them were replaced by `other` (folded). `own` is
+    /// never folded.
     ///
-    /// With all labels folded, a combination is always admitted. These combinations differ in keywords, statuses and
-    /// admitted error types only.
+    /// A combination with all labels folded is always admitted. Such combinations differ only in keywords, statuses and
+    /// admitted error types.
     pub fn fold<L: Fold>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) -> (L, FoldStep) {
         for step in FoldStep::ALL {
             let candidate = labels.folded(step);
@@ -169,7 +169,7 @@ impl SeriesLimiter {
         unreachable!("the last step is always admitted")
     }
 
-    /// Returns whether a combination is admitted without folding. Counts a combination that is not admitted.
+    /// Returns whether a combination is admitted without folding. If not, the combination is counted as folded.
     pub fn admit_as_is<L: Fold>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) -> bool {
         let is_admitted = self.admit(labels, group, FoldStep::Nothing, own);
         if !is_admitted {
@@ -178,7 +178,7 @@ impl SeriesLimiter {
         is_admitted
     }
 
-    /// Returns how often a combination was folded.
+    /// Returns how often labels of a combination were replaced by `other`.
     pub fn folded(&self) -> &Arc<AtomicU64> {
         &self.folded
     }
@@ -256,8 +256,8 @@ impl Fold for RouteKey {
     }
 }
 
-/// Shared values by key. The keys passed the limiters of labels and series, so their number is bounded. Hash
-/// collisions that a client provokes therefore have a bounded cost, and the fast hasher is safe to use.
+/// A map of shared values. The number of keys is bounded, because keys have passed the limits on labels and series.
+/// Even if a client provokes hash collisions, their cost is bounded, so the fast hasher is safe to use.
 #[derive(Debug)]
 pub struct SharedValues<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
 
@@ -267,7 +267,7 @@ impl<K: Clone + Eq + Hash, V> SharedValues<K, V> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Returns the value at `key`, and creates it if it is missing.
+    /// Returns the value for `key`. Creates the value if it is missing.
     pub fn obtain(&self, key: &K, make: impl FnOnce(&K) -> V) -> Arc<V> {
         if let Some(known) = self.get(key) {
             return known;

@@ -1,5 +1,4 @@
-//! Defines the state that gauges export. The telemetry thread takes a snapshot of this state once per collection of
-//! metrics.
+//! Defines the state that gauges show. A snapshot of this state is taken once per collection of metrics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +13,12 @@ use tokengauge_measure::load;
 use tokengauge_measure::slo;
 use tokengauge_types::label::{Dimension, Label};
 
-/// Values that are read once per collection, not recorded when they change.
+/// Values that are read once per collection, and not recorded whenever they change.
 #[derive(Clone, Debug, Default)]
 pub struct StateSnapshot {
     pub load: load::Reading,
     pub slo: Vec<slo::Reading>,
-    /// Backends whose engine metrics are scraped or whose warm-up is tracked.
+    /// Backends whose engine metrics are scraped or whose warm-up state is tracked.
     pub backends: Vec<engine::Reading>,
     pub budgets: Vec<BudgetReading>,
     /// Cost of a million output tokens on hardware that is rented by the hour.
@@ -42,16 +41,16 @@ pub struct StateSnapshot {
     pub draining: Duration,
     /// Counts of the request log's lines.
     pub request_log: request_log::LineCounts,
-    /// How often a new combination of label values exceeded the limit of combinations, so that some of its labels were
+    /// How often a new combination of label values exceeded the limit on series, so that some of its labels were
     /// replaced by `other`. The metrics reader sets this value.
     pub folded_series: u64,
 }
 
-/// Counters of one upstream since the start.
+/// Counters of one upstream since the start of the process.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UpstreamCounts {
     pub upstream: Label,
-    /// Pooled connections that the upstream had closed before they were reused.
+    /// Pooled connections that could not be reused, because the upstream had closed them.
     pub stale: u64,
     /// Requests that were sent a second time.
     pub retries: u64,
@@ -67,16 +66,17 @@ pub struct BudgetReading {
     pub window: Duration,
 }
 
-/// Data that the observer has lost since the start of the process, the data that it holds, and its delay.
+/// Health of the observer thread: the data that it has lost since the process started, the data that it holds, and its
+/// delay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ObserverHealth {
-    /// Number of body bytes that were forwarded unobserved.
+    /// Number of body bytes that were forwarded but not observed.
     pub lost_bytes: u64,
-    /// Number of exchanges with at least one unobserved body byte.
+    /// Number of requests of which at least one body byte was not observed.
     pub unobserved: u64,
-    /// Number of body bytes that were copied for the observer and not processed yet.
+    /// Number of body bytes that were copied for the observer but are not processed yet.
     pub backlog: u64,
-    /// Bytes that the parsers of all requests hold.
+    /// Number of bytes in the buffers of all parsers.
     pub held: u64,
     /// Number of panics of the observer thread.
     pub restarts: u64,
@@ -90,14 +90,14 @@ pub struct ClientLoad {
     /// Open connections, including WebSockets.
     pub connections: u64,
     pub connections_limit: u64,
-    /// Requests answered with 503 because their listener had too many requests in flight.
+    /// Requests that were answered with 503, because their listener had too many requests in flight.
     pub over_limit: u64,
-    /// Connections without a request that were closed for new ones because their listener was full.
+    /// Idle connections that were closed to make room for new connections, because their listener was full.
     pub evicted: u64,
 }
 
-/// A function that takes a [`StateSnapshot`]. The telemetry thread and the admin port call it once per collection. It
-/// must not panic.
+/// A function that takes a [`StateSnapshot`]. The telemetry thread and the admin port call the function once per
+/// collection. The function must not panic.
 #[derive(Clone)]
 pub struct SnapshotSource(Arc<TakeSnapshot>);
 
@@ -105,7 +105,8 @@ pub struct SnapshotSource(Arc<TakeSnapshot>);
 type TakeSnapshot = dyn Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync;
 
 impl SnapshotSource {
-    /// Creates a source whose values are read from the current state for each export, such as gauges of open streams.
+    /// Creates a source from a function that reads the current state, such as the number of open streams, for each
+    /// collection.
     pub fn new(take: impl Fn() -> StateSnapshot + Send + Sync + 'static) -> Self {
         Self::holding(move |collect| collect(take()))
     }

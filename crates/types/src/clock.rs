@@ -1,7 +1,7 @@
-//! Reads the clock. No other module of this workspace does.
+//! The only module of this workspace that reads the clock.
 //!
-//! Elsewhere, time is an argument. The tee (which copies body bytes for the observer) and the forwarder create a
-//! [`MonotonicInstant`] and pass it on. Tests can therefore use literal timestamps and do not sleep.
+//! Other functions take the time as an argument, so that tests can use literal timestamps and do not sleep. The data
+//! path, which forwards the traffic, calls [`now`] and passes the result on with each observed event.
 
 use std::ops::{Add, Sub};
 use std::sync::LazyLock;
@@ -37,7 +37,7 @@ impl MonotonicInstant {
         self.0
     }
 
-    /// Returns the time elapsed since `earlier`, or zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`. Returns zero instead of a negative time.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -55,7 +55,7 @@ impl Add<Duration> for MonotonicInstant {
     }
 }
 
-/// Returns the elapsed time, or zero if `earlier` is later.
+/// The difference of two instants is the elapsed time, never negative.
 impl Sub for MonotonicInstant {
     type Output = Duration;
 
@@ -64,7 +64,8 @@ impl Sub for MonotonicInstant {
     }
 }
 
-/// A wall-clock time in nanoseconds since 1970. It is only used in exported data such as spans and logs.
+/// A wall-clock time in nanoseconds since 1970 (UTC). Only used in exported data such as spans and logs, because the
+/// wall clock can jump.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct WallTime(u64);
 
@@ -96,9 +97,8 @@ pub fn now() -> MonotonicInstant {
     MonotonicInstant(nanos_of(Instant::now().saturating_duration_since(*EPOCH)))
 }
 
-/// Returns the current wall-clock time. The proxy calls this function once per exchange (a request and its response).
-/// Later timestamps of the exchange are this time plus monotonic durations. A step of the wall clock therefore cannot
-/// make a span end before it starts.
+/// Returns the current wall-clock time. The data path calls this function once per request. Later timestamps of the
+/// request are this time plus monotonic durations, so that a clock change cannot make a span end before it starts.
 #[expect(clippy::disallowed_methods, reason = "only this module reads the wall clock")]
 pub fn wall_now() -> WallTime {
     WallTime(nanos_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))

@@ -44,10 +44,11 @@ macro_rules! label_enum {
 /// 200.
 pub const LONGEST_NAME: usize = 256;
 
-/// Label value that replaces values beyond the limit.
+/// Label value that replaces all values beyond the limit.
 pub const OTHER: &str = "other";
 
-/// Short untrusted text for spans, logs and `/streams`: at most [`LONGEST_NAME`] bytes, without control characters.
+/// Untrusted text for spans, logs and the admin page `/streams`: at most [`LONGEST_NAME`] bytes, without control
+/// characters.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Name(Box<str>);
@@ -87,14 +88,15 @@ impl fmt::Display for Name {
     }
 }
 
-/// A label value of a metric. It comes from the program or the configuration, or a [`CardinalityLimiter`] admitted it.
-/// Cloning is cheap, because clones share the text.
+/// A label value of a metric. The value is a constant, comes from the configuration, or was admitted by a
+/// [`CardinalityLimiter`]. Cloning is cheap, because clones share the text.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// Creates a label from a constant or a configured value. There are only a few of both, so no limit applies.
+    /// Creates a label from a constant or a configured value. Such values are few, so the cardinality limit does not
+    /// apply.
     pub fn known(text: &str) -> Self {
         Self(text.into())
     }
@@ -115,7 +117,7 @@ impl fmt::Display for Label {
 }
 
 label_enum! {
-    /// The kind of a label value. Each dimension has its own limit on the number of values.
+    /// The kind of a label value. Each kind has its own limit on the number of distinct values.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum Dimension {
         ErrorType = "error_type",
@@ -136,7 +138,8 @@ pub struct CardinalityLimits {
     pub providers: usize,
     pub tenants: usize,
     pub variants: usize,
-    /// Whether rates and times also have labels for the length bucket of the prompt and of the response.
+    /// Whether metrics of rates and times also have labels for the length ranges of prompt and response, such as
+    /// `128-512` tokens.
     pub length_bands: bool,
 }
 
@@ -157,7 +160,7 @@ impl Default for CardinalityLimits {
     /// Returns the default limits.
     ///
     /// 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's limit
-    /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. Tenants are limited
+    /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. There are few tenants,
     /// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
     fn default() -> Self {
         Self {
@@ -172,8 +175,7 @@ impl Default for CardinalityLimits {
     }
 }
 
-/// The admitted values of one dimension, for the admin port. It shows which names reached the limiter and how full the
-/// limit is.
+/// The admitted values of one dimension, for the admin port. Shows which values are in use and how full the limit is.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Admitted {
     pub dimension: &'static str,
@@ -184,15 +186,15 @@ pub struct Admitted {
     pub values: Vec<Label>,
 }
 
-/// Number of uses after which a value may take a reserved place. A request uses its model twice: as the requested model
-/// and as that of the response.
+/// Number of uses after which a value may take a reserved place. A request uses a model name twice: once from the
+/// request and once from the response.
 const FREQUENT_USES: usize = 8;
 
-/// Admits untrusted label values up to a limit per dimension.
+/// Limits the number of untrusted values of each label, because every new value creates permanent series.
 ///
-/// Admitted values stay admitted, because their series exist until the process ends. The first values to arrive take
-/// three quarters of the places. The rest is reserved for values that are used often, so that many names that are used
-/// once do not exclude a name that is used all the time.
+/// An admitted value stays admitted. Three quarters of the limit are filled in order of arrival. The last quarter is
+/// reserved for values that are used often, so that many names that are used once do not exclude a name that is used
+/// all the time.
 #[derive(Debug)]
 pub struct CardinalityLimiter {
     /// In the order of [`Dimension::ALL`].
@@ -210,8 +212,8 @@ struct LabelSet {
 #[derive(Debug, Default)]
 struct LabelValues {
     admitted: HashSet<Label>,
-    /// Number of uses of each value that is not admitted yet. When the map is full, a new value reduces the count of
-    /// all waiting values by one (the algorithm of Misra and Gries), so that only values that are used often stay.
+    /// Number of uses of each value that is not admitted yet. When the map is full, a new value reduces all counts by
+    /// one (the algorithm of Misra and Gries). Only values that are used often therefore stay in the map.
     waiting: HashMap<Label, usize>,
 }
 
@@ -222,7 +224,8 @@ impl LabelSet {
 }
 
 impl LabelValues {
-    /// Returns whether a value that is not admitted gets a place. Counts the use if it does not.
+    /// Returns whether a new value may be admitted. If only reserved places are free, counts the use and admits only a
+    /// frequent value.
     fn has_place(&mut self, text: &str, limit: usize) -> bool {
         let is_full = self.admitted.len() >= limit;
         if is_full || self.admitted.len() < limit - limit / 4 {
@@ -249,7 +252,7 @@ impl LabelValues {
 }
 
 impl CardinalityLimiter {
-    /// Creates a limiter. The `reserved` values come from the configuration and are admitted regardless of the limit.
+    /// Creates a limiter. The `reserved` values come from the configuration and are always admitted.
     pub fn new(
         limits: CardinalityLimits,
         reserved: impl IntoIterator<Item = (Dimension, Label)>,
@@ -266,7 +269,7 @@ impl CardinalityLimiter {
         limiter
     }
 
-    /// Returns the label for `text` if the value is already admitted, or admits it if it gets a place. Otherwise returns
+    /// Returns the label for `text`. A new value is admitted if the limit allows it. If not, the function returns
     /// [`OTHER`] and counts the refusal.
     pub fn admit(&self, dimension: Dimension, text: &Name) -> Label {
         let set = self.set(dimension);
@@ -283,13 +286,13 @@ impl CardinalityLimiter {
         label
     }
 
-    /// Returns the label for `text` if the value is already admitted. Never admits a new value, because no upstream has
-    /// accepted this name yet.
+    /// Returns the label for `text` if the value is already admitted. Never admits a new value, because the name may be
+    /// invalid until an upstream has accepted it.
     pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
         lock(&self.set(dimension).values).admitted.get(text.as_str()).cloned()
     }
 
-    /// Returns the number of refused values per dimension since the process started.
+    /// Returns how many times a value was refused since the process started, for each dimension.
     pub fn refused(&self) -> [(Dimension, u64); Dimension::ALL.len()] {
         Dimension::ALL.map(|dimension| (dimension, self.set(dimension).refused()))
     }
@@ -322,18 +325,19 @@ impl CardinalityLimiter {
     }
 }
 
-/// Allows a lookup in a set of labels by `&str`, without creating a label.
+/// Allows lookups of a `&str` in a set of labels, without creating a label.
 impl std::borrow::Borrow<str> for Label {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-/// A pattern in which `*` matches any text, including empty text. Upper and lower case of ASCII letters are equal.
+/// A pattern such as `gpt-*`, in which `*` matches any text, including empty text. The case of ASCII letters is
+/// ignored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GlobPattern {
-    /// The literal text around each `*`: before the first, between neighbours and after the last. A pattern without `*`
-    /// is a single piece.
+    /// The literal text before, between and after the `*` characters, in lower case. `gpt-*-mini` has the pieces `gpt-`
+    /// and `-mini`.
     pieces: Box<[Box<[u8]>]>,
 }
 
@@ -343,8 +347,8 @@ impl GlobPattern {
         Self { pieces: pattern.split('*').map(piece).collect() }
     }
 
-    /// Returns whether the pattern matches the whole text. The first occurrence of each inner piece is sufficient, so
-    /// the search never backtracks.
+    /// Returns whether the pattern matches the whole text. It is sufficient to find each inner piece once, so the
+    /// search never backtracks.
     pub fn matches(&self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         let (first, inner, last) = match &*self.pieces {
@@ -367,8 +371,8 @@ impl GlobPattern {
         true
     }
 
-    /// Returns a sort key to choose between several matching patterns. The key of a more specific pattern is greater:
-    /// the pattern has more literal characters, or the same number and fewer `*`.
+    /// Returns a sort key to choose between several matching patterns. A more specific pattern has a greater key: it
+    /// has more literal characters, or the same number and fewer `*`.
     pub fn narrowness(&self) -> (usize, Reverse<usize>) {
         let letters = self.pieces.iter().map(|piece| piece.len()).sum();
         (letters, Reverse(self.pieces.len()))

@@ -1,4 +1,5 @@
-//! Types shared by the tokengauge crates: timestamps, bounded text, rolling windows, and the events of an exchange.
+//! Types shared by the tokengauge crates: timestamps, bounded text, rolling windows, and the events of a request and
+//! its response.
 //!
 //! This crate does not depend on a runtime, an HTTP implementation or a telemetry library.
 

@@ -1,8 +1,8 @@
-//! A waker for an inner future that another future polls. It avoids needless wake-ups of the outer task.
+//! A waker for an inner future that is polled as part of an outer task. It avoids needless wake-ups of the outer task.
 //!
 //! An inner future can wake its own task while it is polled, for example through a channel between its two halves. The
-//! notifier only records such a wake, and the current poll runs another round. If each wake went to the scheduler, the
-//! scheduler would requeue the task and wake an idle worker thread once per chunk.
+//! notifier only records such a wake, and the current poll of the task then polls the inner future again. A normal
+//! waker would make the scheduler requeue the task and wake an idle worker thread, once per chunk.
 
 use crate::sync::lock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,14 +11,14 @@ use std::task::{Wake, Waker};
 
 /// No poll is running, and no wake has occurred since the last poll. The inner future needs no poll.
 const QUIET: u8 = 0;
-/// No poll is running. A wake has occurred since the last poll, or there was no poll yet.
+/// No poll is running. The inner future needs a poll, because it was woken or was never polled.
 const DUE: u8 = 1;
 const INSIDE: u8 = 2;
 /// A poll is running, and a wake has occurred during it.
 const WOKEN: u8 = 3;
 
-/// Maximum number of rounds in one poll. An inner future that wakes itself more often waits for the next poll of the
-/// task, so that other tasks can run.
+/// Maximum number of polls of the inner future in one poll of the task. An inner future that wakes itself more often
+/// waits for the task's next poll, so that other tasks can run.
 pub const MOST_ROUNDS: usize = 8;
 
 #[derive(Debug)]
@@ -56,15 +56,15 @@ impl Notifier {
         left.is_ok()
     }
 
-    /// Ends the poll even if a wake occurred during it. The wake remains pending. For callers that poll the inner
-    /// future again in any case.
+    /// Ends the poll even if a wake occurred during the poll. The wake is kept for the next poll. For callers that poll
+    /// the inner future again in any case.
     pub fn leave_anyway(&self) {
         if !self.leave() {
             self.remind();
         }
     }
 
-    /// Marks the inner future as due for the next poll.
+    /// Requests that the next poll of the task also polls the inner future.
     pub fn remind(&self) {
         self.state.store(DUE, Ordering::Release);
     }

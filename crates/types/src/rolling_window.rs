@@ -1,8 +1,8 @@
 //! Stores one value per time slot over a rolling window, in bounded memory.
 //!
 //! All slots have the same width *w*. Slot *n* covers the times from *n·w* up to, but excluding, (*n* + 1)·*w*. No
-//! timer runs: an expired slot is cleared when its place in the ring buffer is reused. A clock jump of hours therefore
-//! costs no more than a jump by the length of the window.
+//! timer runs: an expired slot is cleared when its place in the ring buffer is reused. The cost of a clock jump is
+//! limited by the length of the window, even if the jump is hours long.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -36,7 +36,8 @@ impl<T: Clone + Default> RollingWindow<T> {
 
     /// Returns the slot for writing, or `None` if the slot has already expired.
     ///
-    /// Slot numbers can arrive in any order. If `number` is the highest so far, the oldest slots expire.
+    /// Slots can be written in any order. A `number` that is higher than all earlier ones makes the oldest slots
+    /// expire.
     pub fn slot(&mut self, number: u64) -> Option<&mut T> {
         self.make_room(number);
         if number < self.oldest() {
@@ -46,21 +47,22 @@ impl<T: Clone + Default> RollingWindow<T> {
         self.ring.get_mut(place)
     }
 
-    /// Returns the retained slots with these numbers, oldest first. A slot that was never written is a default value or
-    /// omitted.
+    /// Returns the retained slots with these numbers, oldest first. A slot without a write has the default value. Slots
+    /// after the newest written slot are omitted.
     pub fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = &T> {
         let end = numbers.end.min(self.newest.saturating_add(1));
         (numbers.start.max(self.oldest())..end).filter_map(|number| self.get(number))
     }
 
-    /// Returns the slot with this number. Returns `None` if the slot has expired or is newer than all written slots.
+    /// Returns the slot with this number. Returns `None` if the slot has expired or comes after the newest written
+    /// slot.
     pub fn get(&self, number: u64) -> Option<&T> {
         let kept = (self.oldest()..=self.newest).contains(&number);
         let place = self.place(number).filter(|_| kept)?;
         self.ring.get(place)
     }
 
-    /// Returns every retained slot with its number, oldest first. A slot that was never written is a default value.
+    /// Returns every retained slot with its number, oldest first. A slot without a write has the default value.
     pub fn numbered(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.oldest()..=self.newest)
             .filter_map(|number| Some((number, self.ring.get(self.place(number)?)?)))

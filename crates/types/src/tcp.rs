@@ -1,7 +1,7 @@
-//! Identifies TCP connections, so that the observer can read their kernel statistics.
+//! Identifies TCP connections, so that the observer thread can read their kernel statistics.
 //!
 //! The data path creates a [`TcpConnection`] when it accepts or opens a connection, and makes no system calls for
-//! statistics. The observer queries the kernel by the two addresses of the connection, a few times per exchange. The
+//! statistics. The observer queries the kernel by the two addresses of the connection, a few times per request. The
 //! observer therefore does not need the socket, which belongs to hyper.
 
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct TcpConnection {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Highest number of retransmits that an exchange on this connection has already reported.
+    /// Highest number of retransmits that was already reported for a request on this connection.
     told: AtomicU32,
 }
 
@@ -22,7 +22,7 @@ pub struct TcpConnection {
 pub struct TcpInfo {
     /// Smoothed round-trip time. `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// Minimum round-trip time in the kernel's window (5 min by default). `None` before the first sample.
+    /// Minimum round-trip time in the kernel's measuring window (5 min by default). `None` before the first sample.
     pub least_rtt: Option<Duration>,
     /// Number of retransmitted segments since the connection was opened, including handshake segments.
     pub retransmits: u32,
@@ -33,9 +33,9 @@ impl TcpConnection {
         Self { local, remote, told: AtomicU32::new(0) }
     }
 
-    /// Returns the part of `retransmits` that no exchange has reported yet, and marks this part as reported.
-    /// `retransmits` is the total since the connection was opened. The reported values of all exchanges on a
-    /// connection, including concurrent HTTP/2 streams, therefore add up to the total.
+    /// Returns how many of the `retransmits` were not reported for an earlier request, and marks them as reported.
+    /// `retransmits` is the total since the connection was opened. The reported values of all requests on a connection,
+    /// including concurrent HTTP/2 streams, therefore add up to this total.
     pub fn tell(&self, retransmits: u32) -> u32 {
         let told = self.told.fetch_max(retransmits, Ordering::Relaxed);
         retransmits.saturating_sub(told)

@@ -14,7 +14,7 @@ pub struct Url {
     /// Host name in lower case, or an IP address (IPv6 without brackets).
     pub host: String,
     pub port: u16,
-    /// Empty, or a path that starts with `/` and does not end with `/`.
+    /// Path of the URL. It is empty, or starts with `/` and does not end with `/`.
     pub base_path: String,
 }
 
@@ -98,7 +98,7 @@ crate::serde_as_str!(Url, { "type": "string", "pattern": "^https?://[^/?#@]+(/[^
 pub enum PathOrUrl {
     /// A path that starts with `/`.
     Path(String),
-    /// A URL whose base path is the path of the endpoint. A trailing `/` is kept.
+    /// A URL whose `base_path` is the complete path of the endpoint. A trailing `/` is kept.
     Url(Url),
 }
 
@@ -156,7 +156,7 @@ impl FromStr for UpstreamTarget {
     }
 }
 
-/// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
+/// Decodes percent-encoding. Returns `None` if an escape is malformed or the result is not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());

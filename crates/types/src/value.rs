@@ -54,7 +54,7 @@ macro_rules! serde_as_str {
     };
 }
 
-/// An error of parsing a value: why the text is invalid, and what to write instead.
+/// An error in a value: why the text is invalid, and what to write instead.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what}; {remedy}")]
 pub struct ValueError {
@@ -142,8 +142,8 @@ crate::serde_as_str!(TimeLimit, { "type": "string", "pattern": "^(off|[0-9]+(ms|
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ListenAddr(pub SocketAddr);
 
-/// Parses `IP:PORT` or `localhost:PORT`. `localhost` is 127.0.0.1, whatever the resolver of the machine says, so that
-/// the printed address is always the one that clients reach.
+/// Parses `IP:PORT` or `localhost:PORT`. `localhost` always means 127.0.0.1, regardless of the machine's resolver, so
+/// that clients can reach the address that the proxy prints.
 pub fn listen_addr(text: &str) -> Option<SocketAddr> {
     match text.strip_prefix("localhost:") {
         Some(port) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().ok()?))),
@@ -290,7 +290,8 @@ impl fmt::Display for ByteSize {
 
 crate::serde_as_str!(ByteSize, { "type": "string", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
 
-/// The threshold of an SLO. The SLI determines its type: a [`DurationValue`], or a number of tokens per second.
+/// The threshold of an SLO: a duration such as `2s`, or a number of tokens per second, depending on the indicator
+/// (SLI).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ThresholdValue(pub String);
 

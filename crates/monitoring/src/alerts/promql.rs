@@ -4,8 +4,8 @@ use crate::alerts::span::{Divisor, Span};
 
 /// Divides each duration in `expr`, such as windows, offsets and subquery steps.
 ///
-/// A duration is a word that begins with a digit and that [`Span`] can parse. Names are never changed, because
-/// they do not begin with a digit (such as `rate5m`). Quoted text is skipped.
+/// A duration is a word that begins with a digit and that [`Span`] can parse. Names such as `rate5m` do not begin with
+/// a digit and are not changed. Quoted text is skipped.
 pub(super) fn divided(expr: &str, by: Divisor) -> String {
     let mut out = String::with_capacity(expr.len());
     let mut rest = expr;

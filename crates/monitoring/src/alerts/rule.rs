@@ -54,8 +54,7 @@ pub struct Alert {
     pub name: String,
     pub severity: Severity,
     pub expr: String,
-    /// Time for which the condition must hold before the alert fires (`for`). The alert fires at once if this
-    /// is absent.
+    /// Time for which the condition must hold before the alert fires (`for`). If `None`, the alert fires at once.
     #[serde(rename = "for")]
     pub hold: Option<Span>,
     /// Time for which the alert keeps firing after the condition has cleared.

@@ -19,8 +19,7 @@ const UNITS: [(&str, u64); 7] = [
     ("ms", 1),
 ];
 
-/// Units that the output uses. Weeks and years are omitted, because 37 days is easier to read than five weeks
-/// and two days.
+/// Units that the output uses. Weeks and years are omitted, because `37d` is easier to read than `5w2d`.
 const TOLD: &[&str] = &["d", "h", "m", "s", "ms"];
 
 impl Span {
@@ -44,8 +43,8 @@ impl Span {
 impl FromStr for Span {
     type Err = String;
 
-    /// Parses a PromQL duration such as `5m`, `1h30m` or `250ms`. Each unit occurs at most once, and longer
-    /// units come first.
+    /// Parses a PromQL duration such as `5m`, `1h30m` or `250ms`. Each unit occurs at most once, and longer units come
+    /// first.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -85,12 +84,12 @@ impl fmt::Display for Span {
     }
 }
 
-/// Divisor by which a failover test shortens all durations.
+/// Divisor of all durations in the rules, which makes a failover test faster.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Divisor(pub NonZeroU32);
 
 impl Divisor {
-    /// Divides a duration and rounds it to the nearest millisecond. The result is at least 1 ms, because PromQL
+    /// Divides a duration and rounds the result to the nearest millisecond. The result is at least 1 ms, because PromQL
     /// rejects a window of 0.
     pub fn of(self, span: Span) -> Span {
         let by = u64::from(self.0.get());

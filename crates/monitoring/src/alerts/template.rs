@@ -1,9 +1,9 @@
-//! Rule definitions in YAML, with placeholders:
+//! Reads rule definitions in YAML and replaces their placeholders:
 //!
-//! - `<slo.min_events>` is a threshold of [`Values`], and `<slo.min_events%>` the same in per cent;
-//! - `<scope>`, `<lane>`, `<provider>`, `<call>`, `<variant>` and `<budget>` are labels, for `by (…)`;
-//! - `{<only>}`, or `{<only>, …}`, is the configured selector, for every selector of an exported metric;
-//! - an expression with `<job>` is repeated for each configured job.
+//! - `<slo.min_events>` becomes a threshold of [`Values`], and `<slo.min_events%>` the same threshold in per cent.
+//! - `<scope>`, `<lane>`, `<provider>`, `<call>`, `<variant>` and `<budget>` become lists of labels, for `by (…)`.
+//! - `{<only>}`, or `{<only>, …}`, becomes the configured selector. Each selector of an exported metric contains it.
+//! - An expression with `<job>` is repeated for each configured job.
 
 use std::sync::LazyLock;
 
@@ -15,8 +15,8 @@ use crate::alerts::rule::{Group, Rule};
 use crate::alerts::span::Span;
 use crate::alerts::values::Values;
 
-/// Placeholders with the labels that they stand for. A definition may use the placeholders in later rows. The
-/// scope identifies a deployment, for both scraped and OTLP series. A label that a series lacks stays absent.
+/// Placeholders and the labels that replace them. The labels of a row may contain placeholders of later rows. `<scope>`
+/// identifies a deployment, for both scraped and OTLP series. A label that a series lacks stays absent.
 const LABELS: [(&str, &str); 6] = [
     ("<call>", "<provider>, gen_ai_request_model"),
     ("<provider>", "<lane>, gen_ai_provider_name"),
@@ -46,7 +46,7 @@ struct GroupDefinition {
 #[serde(untagged)]
 enum Definition {
     Rule(Rule),
-    /// Rules that are repeated for each window. The placeholder `<window>` stands for the window.
+    /// Rules that are repeated for each window. The window replaces the placeholder `<window>` in the rules.
     Windows {
         windows: Vec<String>,
         rules: Vec<Rule>,
@@ -117,7 +117,8 @@ fn of_window(mut rule: Rule, window: &str) -> Rule {
     rule
 }
 
-/// Fills in the selector and the jobs. Returns `None` if the rule is about jobs and no job is configured.
+/// Inserts the configured selector and jobs into a rule. Returns `None` if the rule needs jobs and no job is
+/// configured.
 fn filled(mut rule: Rule, values: &Values) -> Option<Rule> {
     let expr = rule.expr_mut();
     if expr.contains("<job>") {

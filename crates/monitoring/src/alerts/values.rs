@@ -17,7 +17,8 @@ pub(crate) fn defaults() -> Values {
     serde_saphyr::from_str(DEFAULTS).expect("the embedded defaults are valid")
 }
 
-/// Values that can differ between deployments. The file of default values documents each value.
+/// Values that can differ between deployments, such as thresholds. Comments in `alerts/values.yaml` document each
+/// value.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Values {
@@ -239,11 +240,11 @@ impl fmt::Display for Text {
     }
 }
 
-/// Address of a runbook, with `{alert}` for the name of the alert.
+/// Address of the runbooks. The name of an alert replaces `{alert}` in the address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RunbookUrl(Text);
 
-/// The part of a [`RunbookUrl`] that the name of the alert replaces.
+/// Text in a [`RunbookUrl`] that is replaced by the name of the alert.
 const ALERT: &str = "{alert}";
 
 impl RunbookUrl {
@@ -279,7 +280,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// PromQL label matchers without the braces. Empty if no matcher is configured.
+/// PromQL label matchers without the braces, such as `cluster="prod"`. Empty if no matcher is configured.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Selector(String);
 
@@ -289,7 +290,7 @@ impl Selector {
     }
 }
 
-/// Matches one label matcher: a label name, an operator, and a value in double quotes.
+/// Matches one PromQL label matcher: a label name, an operator, and a value in double quotes.
 static MATCHER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"^\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\\n]|\\.)*"\s*(,|$)"#).ok()
 });

@@ -1,10 +1,10 @@
-//! Writes rule groups as readable YAML. PromQL is written as block scalars, long texts are folded, and quotes
-//! are used only where required.
+//! Writes rule groups as readable YAML. PromQL keeps its line breaks, long texts are wrapped, and quotes are used only
+//! where required.
 
 use crate::alerts::rule::{Alert, Group, Recording, Rule};
 use crate::alerts::values::Links;
 
-/// Maximum column of folded text. A single longer word may exceed this column.
+/// Maximum column of wrapped text. A single longer word may exceed this column.
 const WIDTH: usize = 120;
 
 /// Writes `groups:` and its content, indented by `depth` levels.
@@ -79,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Writes a single-line text. If the text is too long, wraps it between words. YAML joins the lines with
+    /// Writes a single-line text. A text that is too long is wrapped between words, and YAML joins the lines with
     /// single spaces.
     fn folded(&mut self, depth: usize, key: &str, text: &str) {
         let whole = format!("{key}: {}", scalar(text));
@@ -103,7 +103,7 @@ impl Writer {
     }
 }
 
-/// Splits a text into words. Text between `{{` and `}}` is one word.
+/// Splits a text into words. A template between `{{` and `}}` is one word, so that it is never wrapped.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for part in text.split(' ') {

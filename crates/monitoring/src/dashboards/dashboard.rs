@@ -1,4 +1,4 @@
-//! A dashboard: rows of panels and shared settings. The builder computes ids and positions.
+//! Defines dashboards: rows of panels and shared settings. Computes the ids and positions of panels.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ const WIDTH: u32 = 24;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dashboard {
-    /// Identifier of the dashboard in links and in its file name. It must not change.
+    /// Identifier of the dashboard in links and in its file name. Must not change, because links would break.
     pub uid: String,
     pub(super) title: String,
     pub(super) description: String,
@@ -27,7 +27,7 @@ pub struct Dashboard {
     /// Dashboard variables in addition to the standard variables.
     #[serde(default)]
     pub(super) variables: Vec<Variable>,
-    /// Names of the variables that viewers see. The others keep the values with which a link opened the
+    /// Names of the variables that viewers see. Hidden variables keep the values from the link that opened the
     /// dashboard. If empty, all variables are visible.
     #[serde(default)]
     pub(super) visible: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Dashboard {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) title: String,
-    /// Whether the row runs no queries until a viewer expands it.
+    /// Whether the row is collapsed and runs no queries until a viewer expands it.
     pub(super) collapsed: bool,
     /// Default size of the panels in this row. A panel can set its own size.
     pub(super) size: Option<(u32, u32)>,
@@ -107,8 +107,8 @@ impl Dashboard {
         all
     }
 
-    /// Adds the variables that the panel ignores to its title. Otherwise, viewers would read the value as that of
-    /// the selected model.
+    /// Appends ", all routes" or ", all models" to the title of a panel that ignores the selected route or model.
+    /// Otherwise, viewers would misread the value.
     fn with_exclusions(&self, panel: &Panel) -> Panel {
         let ignored = match self.scope {
             Scope::Call if !panel.filters_by("route") => ", all routes",
@@ -186,8 +186,8 @@ fn annotations() -> Value {
     ])
 }
 
-/// PromQL for the minute in which an alert starts to fire. Grafana draws consecutive samples as a region, and regions
-/// of several alerts hide the panel. An alert that fires again within five minutes has no new start.
+/// PromQL for the minute in which an alert starts to fire. Samples of the whole duration would be drawn as a region,
+/// and regions of several alerts hide the panel. An alert that fires again within five minutes is not marked again.
 const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", <alert>}) \
                       unless sum by (alertname, severity) \
                       (last_over_time(ALERTS{alertstate=\"firing\", <alert>}[5m] offset 1m))";
@@ -197,7 +197,7 @@ const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_build_info
                        unless group by (job, tokengauge_version) \
                        (last_over_time(tokengauge_build_info{<process>}[1h] offset 1m))";
 
-/// Returns links to all dashboards of this set that keep the selected variables and time range.
+/// Returns the links to all dashboards of this set. A link keeps the selected variables and time range.
 fn links() -> Value {
     json!({
         "asDropdown": true,

@@ -1,8 +1,8 @@
-//! Checks dashboards for missing units, titles or descriptions, and for queries of series that the program does
-//! not export.
+//! Checks dashboards for missing units, titles or descriptions, and for queries of series that the program does not
+//! export.
 //!
-//! The checks read the same JSON as Grafana. PromQL syntax and the labels of each metric are checked only in
-//! tests, which have a PromQL parser.
+//! The checks read the JSON that Grafana gets. PromQL syntax and the labels of each metric are checked only in tests,
+//! because only the tests have a PromQL parser.
 
 use std::collections::BTreeSet;
 
@@ -81,8 +81,8 @@ fn ours(word: &str) -> bool {
     OURS.iter().any(|prefix| word.starts_with(prefix))
 }
 
-/// Returns whether the query still contains an unexpanded marker. A comparison is not a marker, because it has
-/// no lower-case word between `<` and `>`.
+/// Returns whether the query contains an unexpanded marker, such as `<call>`: a lower-case word between `<` and `>`.
+/// Comparisons contain no such word.
 fn has_marker(query: &str) -> bool {
     query.split('<').skip(1).any(|rest| {
         rest.split_once('>').is_some_and(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()))

@@ -8,17 +8,18 @@ use super::variables::Scope;
 use super::{datasource, standard_variables};
 use crate::alerts;
 
-/// Default text for an absent value. An idle proxy has no values, which is not an error.
+/// Default text for an absent value. A proxy without requests has no values, which is not an error.
 const NO_TRAFFIC: &str = "No traffic";
 /// Default text for an absent cell of a table. Other cells of the same row can have values.
 const NO_CELL: &str = "–";
 /// Colour of an absent value: neither good nor bad.
 const NEUTRAL: &str = "#808080";
-/// Currencies with a unit in Grafana. Amounts in other currencies have their currency only in the legend.
+/// Currencies for which Grafana has a unit. For other currencies, only the legend shows the currency.
 const CURRENCIES: [&str; 5] = ["USD", "EUR", "GBP", "JPY", "INR"];
-/// Smallest width of a table column in pixels. Grafana's default of 150 needs scrolling from five columns on.
+/// Minimum width of a table column in pixels. With Grafana's default of 150, a table with five or more columns needs
+/// scrolling.
 const NARROWEST_COLUMN: u32 = 60;
-/// Smallest top of a percentage axis. Without it, Grafana draws an all-zero line on an axis up to 10,000 %.
+/// Lowest upper end of a percentage axis. Without this limit, Grafana draws a line of zeros on an axis up to 10,000 %.
 const SMALLEST_PERCENT_AXIS: f64 = 0.01;
 
 impl Panel {
@@ -99,12 +100,13 @@ impl Panel {
         with(defaults, numbers.chain(no_value))
     }
 
-    /// Returns the start of the scale. Bars whose scale starts at their lowest value have misleading lengths.
+    /// Returns the start of the scale. Bars start at 0, because bars that start at the lowest value have misleading
+    /// lengths.
     fn default_min(&self) -> Option<f64> {
         matches!(self.kind, Kind::BarGauge).then_some(0.0)
     }
 
-    /// Returns whether the panel draws its history behind its value. Several values in one panel have no room.
+    /// Returns whether the panel draws the history of its value in the background. Several values leave no room.
     fn has_sparkline(&self) -> bool {
         matches!(self.kind, Kind::Stat) && self.query.is_some()
     }
@@ -192,7 +194,7 @@ impl Panel {
         with(style, soft_min.into_iter().chain(soft_max))
     }
 
-    /// Returns the properties of single fields that differ from the properties of the panel.
+    /// Returns the overrides of single lines or columns, such as a unit that differs from the panel's.
     fn overrides(&self) -> Value {
         let unit = |unit: &str| property("unit", &unit.into());
         let axes = self.right_axis.iter().map(|(name, line)| {
@@ -231,7 +233,7 @@ impl Panel {
             .collect()
     }
 
-    /// Returns the units of amounts. The legend of an amount ends with its currency.
+    /// Returns overrides that set the currency as the unit of amounts. The legend of an amount ends with its currency.
     fn currencies(&self) -> Vec<Value> {
         if !self.lines.keys().any(|legend| legend.contains("tokengauge_currency")) {
             return Vec::new();
@@ -262,8 +264,8 @@ impl Panel {
         }
     }
 
-    /// Returns the transformation of query results into table rows. Each key gets one row, and the columns have
-    /// their titles and the order of the definition.
+    /// Returns the transformation of query results into table rows. Each combination of key labels gets one row. The
+    /// columns have the titles and the order of the panel definition.
     fn table_columns(&self) -> Value {
         let keys = self.keys.iter().map(|(label, title)| (label.clone(), title));
         let values = self.columns.keys().enumerate().map(|(at, title)| {
@@ -341,7 +343,8 @@ impl Panel {
         }
     }
 
-    /// Returns which part of a single value has the colour of its threshold. Text colour is no background.
+    /// Returns whether the threshold colour applies to the text or to the background of a value. The text colour cannot
+    /// be a background.
     fn coloured_part(&self) -> &'static str {
         let Some(thresholds) = &self.thresholds else { return "none" };
         let mut colours = thresholds.steps.iter().map(|(_, colour)| *colour);
@@ -349,8 +352,8 @@ impl Panel {
         if is_text(thresholds.base) || colours.any(is_text) { "value" } else { "background" }
     }
 
-    /// Returns the options of a scatter chart. From version 11.1, Grafana reads `mapping` and `series`. Version
-    /// 10.4 reads `dims` instead, and draws every other line over the `x` of `dims`.
+    /// Returns the options of a scatter chart. From version 11.1, Grafana reads `mapping` and `series`. Version 10.4
+    /// instead reads `dims`, whose `x` is the horizontal axis of all other lines.
     fn xy_options(&self, legend: &Value) -> Value {
         let by_name = |name: &str| json!({ "matcher": { "id": "byName", "options": name } });
         let x = self.columns.keys().next().map_or("", String::as_str);
@@ -375,7 +378,7 @@ impl Panel {
 }
 
 impl Column {
-    /// Returns the unit of a table column, and the colours of its cells.
+    /// Returns the overrides of a table column: unit, texts and colours of its cells.
     fn properties(&self) -> Vec<Value> {
         let named = named_values(&self.values).map(|named| property("mappings", &json!([named])));
         let steps = |Thresholds { base, steps }: &Thresholds| threshold_steps(*base, steps);
@@ -398,7 +401,7 @@ fn property(id: &str, value: &Value) -> Value {
     json!({ "id": id, "value": value })
 }
 
-/// Returns the property that applies thresholds and mappings to the text of a table cell.
+/// Returns the property that colours the text of a table cell by thresholds and mappings.
 fn coloured_text() -> Value {
     property("custom.cellOptions", &json!({ "type": "color-text" }))
 }
@@ -420,8 +423,8 @@ fn heatmap_options(unit: &str) -> Value {
     })
 }
 
-/// Expands the markers of a link. `<selection>` stands for the time range and all standard variables except provider
-/// and model. `<runbook>` stands for the runbook of the alert in the column `Alert`.
+/// Expands the markers of a link. `<selection>` stands for the selected time range and for all standard variables
+/// except provider and model. `<runbook>` stands for the runbook of the alert in the column `Alert`.
 fn expanded_url(url: &str) -> String {
     let kept = standard_variables().filter(|variable| variable.scope < Scope::Call);
     let kept = kept.map(|variable| format!("&${{{}:queryparam}}", variable.name));
@@ -431,8 +434,8 @@ fn expanded_url(url: &str) -> String {
     url.replace("<selection>", &selection).replace("<runbook>", &runbook)
 }
 
-/// Returns `query` with NaN where it has no value. A range of results has no entry for an absent value, so that the
-/// last value before a gap would look current.
+/// Extends `query` to return NaN where it has no value. Without NaN, a panel would show the last value before a gap as
+/// the current value.
 fn with_gaps(query: &str) -> String {
     if query.contains("or vector(") { query.to_owned() } else { format!("{query} or vector(NaN)") }
 }
@@ -445,7 +448,7 @@ fn with(mut object: Value, fields: impl IntoIterator<Item = (&'static str, Value
     object
 }
 
-/// Returns the mapping of values to texts and colours, if there is one.
+/// Returns the mapping of values to texts and colours, or `None` if `values` is empty.
 fn named_values(values: &[(f64, String, Colour)]) -> Option<Value> {
     let named = |(at, (number, text, colour)): (usize, &(f64, String, Colour))| {
         (number.to_string(), json!({ "color": colour, "index": at, "text": text }))

@@ -43,7 +43,7 @@ fn standard_variables() -> impl Iterator<Item = Variable> {
     embedded::<Vec<Variable>>(include_str!("variables.yaml")).into_iter()
 }
 
-/// Parses a definition that is embedded in the program. A test parses all of them.
+/// Parses a YAML definition that is embedded in the program. A test ensures that all definitions are valid.
 fn embedded<T: DeserializeOwned>(text: &str) -> T {
     serde_saphyr::from_str(text).expect("embedded definitions are valid")
 }

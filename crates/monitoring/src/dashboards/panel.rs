@@ -13,25 +13,25 @@ pub(super) struct Panel {
     pub(super) title: String,
     #[serde(rename = "type")]
     pub(super) kind: Kind,
-    /// Unit of the values, in Grafana's notation. `count:` scales by thousands and appends a suffix. `suffix:`
-    /// only appends a suffix.
+    /// Unit of the values, in Grafana's notation. `count:tok/s` scales by thousands and appends `tok/s`. `suffix:×`
+    /// only appends `×`.
     pub(super) unit: String,
     /// Description of the panel, which names the metrics and the formula.
     pub(super) description: String,
-    /// Width in columns (of 24) and height in rows of 30 pixels. If absent, the row or the panel type
-    /// determines the size.
+    /// Width in columns (of 24) and height in rows of 30 pixels. If `None`, the row or the panel type determines the
+    /// size.
     pub(super) size: Option<(u32, u32)>,
-    /// Labels that identify the rows of a table, with the column title of each label. All queries must keep
-    /// these labels.
+    /// Labels that identify the rows of a table, with the column title of each label. The results of all queries must
+    /// have these labels.
     pub(super) keys: IndexMap<String, String>,
-    /// Columns of a table. In a scatter chart, the single column is the horizontal axis of all lines.
+    /// Columns of a table. A scatter chart has one column, which is the horizontal axis of all lines.
     pub(super) columns: IndexMap<String, Column>,
     /// Query of a panel that has only one query. Grafana chooses the legend.
     pub(super) query: Option<String>,
     pub(super) percentiles: Option<Percentiles>,
-    /// Queries by legend. `{{label}}` in a legend is replaced with a label value.
+    /// Queries of the lines, by legend. `{{label}}` in a legend is replaced with a label value.
     pub(super) lines: IndexMap<String, String>,
-    /// Lines with a different unit and an axis on the right side. The legend must not contain `{{label}}`.
+    /// Lines with a different unit, whose axis is on the right side. Their legend must not contain `{{label}}`.
     pub(super) right_axis: IndexMap<String, Column>,
     pub(super) stacked: bool,
     pub(super) bars: bool,
@@ -39,7 +39,7 @@ pub(super) struct Panel {
     pub(super) thresholds: Option<Thresholds>,
     /// Values at which a horizontal line is drawn, with the colour of the line.
     pub(super) threshold_lines: Vec<(f64, Colour)>,
-    /// Fixed colours of lines, by legend as displayed.
+    /// Fixed colours of lines, by displayed legend.
     pub(super) colours: IndexMap<String, Colour>,
     /// Text and colour that are shown in place of specific values.
     pub(super) values: Vec<(f64, String, Colour)>,
@@ -50,12 +50,12 @@ pub(super) struct Panel {
     pub(super) sort: Option<(String, Order)>,
     /// Widths of table columns with long texts, in pixels. The other columns share the rest.
     pub(super) widths: IndexMap<String, u32>,
-    /// Colours of specific texts in key columns of a table, by column title.
+    /// Colours of texts in key columns of a table: by column title, and then by text.
     pub(super) text_colours: IndexMap<String, IndexMap<String, Colour>>,
-    /// Text for an absent value, if the cause is not missing traffic.
+    /// Text for an absent value. If `None`, the text is `No traffic`, or `–` in a table.
     pub(super) empty: Option<String>,
     pub(super) links: Vec<Link>,
-    /// Dashboards to which each value links. The links keep the variables and the time range.
+    /// Dashboards that a viewer can open from each value. The links keep the variables and the time range.
     pub(super) opens: Vec<Destination>,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Kind {
     #[default]
     #[serde(rename = "timeseries")]
     TimeSeries,
-    /// A distribution over time. The panel has one query, grouped by `le`, and its unit applies to the bucket
+    /// A distribution over time. The panel has one query, grouped by `le`. The panel's unit applies to the bucket
     /// bounds.
     Heatmap,
     /// Current values, with one bar per line.
@@ -91,11 +91,11 @@ pub(super) enum Kind {
     /// A scatter chart.
     #[serde(rename = "xychart")]
     XyChart,
-    /// States over time, with one bar per line. `values` gives the names of the states.
+    /// States over time, with one bar per line. `Panel::values` gives the names of the states.
     StateTimeline,
 }
 
-/// A query whose unit can differ from the unit of the panel.
+/// A query with its own unit, which can differ from the unit of the panel.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Column {
@@ -115,8 +115,8 @@ pub(super) enum Order {
     Descending,
 }
 
-/// Percentiles of a histogram over all selected series, shown as lines named `p50`. They are absent without
-/// events, never NaN.
+/// Percentiles of a histogram over all selected series, shown as lines such as `p50`. Without events, the lines are
+/// absent.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Percentiles {
@@ -125,7 +125,7 @@ pub(super) struct Percentiles {
     pub(super) at: Vec<u8>,
 }
 
-/// Colours of good and bad values. They are used only for values that require action.
+/// Colours of good and bad values. Only values that may require action have such colours.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Thresholds {
@@ -156,7 +156,7 @@ pub(super) enum Colour {
     Text,
 }
 
-/// A query of a panel. In a table the result is a column, and in other panels a line.
+/// A query of a panel. The result is a column in a table, and a line in any other panel.
 pub(super) struct Query {
     /// Legend of a line or title of a column. If empty, Grafana chooses the legend.
     pub(super) name: String,
@@ -170,7 +170,7 @@ impl Panel {
         Self { kind, title, unit, description, ..Self::default() }
     }
 
-    /// Returns whether a query reads only the series of the selected value of `variable`.
+    /// Returns whether at least one query of the panel filters by the dashboard variable `variable`.
     pub(super) fn filters_by(&self, variable: &str) -> bool {
         let matcher = format!("${variable}\"");
         self.queries().iter().any(|query| expanded(&query.text).contains(&matcher))

@@ -8,7 +8,7 @@
 //! | `<lane>` | as `<process>`, position and route |
 //! | `<call>` | as `<lane>`, provider and model |
 //!
-//! `<firing>` stands for the firing alerts of this project. Its value is the time since which the condition holds, in
+//! `<firing>` selects the firing alerts of this project. Its value is the time since which the condition holds, in
 //! seconds since the epoch. The label `dashboard` is the uid of the dashboard for the alert.
 //!
 //! A marker replaces matchers, alone or before other matchers: `tokengauge_tokens_total{<call>,
@@ -25,18 +25,18 @@ const PLACE: &str = "cluster=~\"$cluster|\", k8s_cluster_name=~\"$cluster|\", \
                      namespace=~\"$namespace|\", k8s_namespace_name=~\"$namespace|\"";
 /// Matchers for all processes of a service.
 const FLEET: &str = "job=~\"$job\", <place>";
-/// Matchers for the alerts of this project. An alert has the labels of its expression. The job is present unless the
-/// alert concerns several jobs.
+/// Matchers for the alerts of this project. An alert has the labels of its expression. Alerts that cover several jobs
+/// have no label `job`, which the matcher allows.
 const ALERT: &str = "alertname=~\"(LLM|Tokengauge).+\", job=~\"$job|\", <place>";
 const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
 const LANE: &str = "<process>, tokengauge_position=\"$position\", tokengauge_route=~\"$route\"";
 const CALL: &str = "<lane>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
 
-/// Firing alerts by name and severity, with the time since which the condition holds.
+/// Firing alerts by name and severity. The value is the time since which the condition holds.
 const FIRING: &str = "min by (alertname, severity) (ALERTS_FOR_STATE{<alert>} \
                       and ignoring (alertstate) ALERTS{alertstate=\"firing\", <alert>})";
 
-/// Firing alerts with the label `dashboard`. The rules name the dashboard of each alert.
+/// Firing alerts with an additional label `dashboard`, the dashboard that the rule of the alert names.
 static FIRING_WITH_DASHBOARD: LazyLock<String> = LazyLock::new(|| {
     let mut alerts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for alert in alerts::rules(&alerts::values::defaults()).iter().flat_map(Rules::alerts) {
@@ -50,7 +50,7 @@ static FIRING_WITH_DASHBOARD: LazyLock<String> = LazyLock::new(|| {
     })
 });
 
-/// Expands the markers of a query. Replaces line breaks and indentation with single spaces.
+/// Expands the markers of a query. Also replaces line breaks and indentation with single spaces.
 pub fn expanded(text: &str) -> String {
     let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // The widest marker is expanded first, because its definition contains the next marker.

@@ -19,18 +19,20 @@ pub(super) struct Variable {
     /// Regular expression applied to each result of the query.
     #[serde(default)]
     pub(super) regex: String,
-    /// Value of the option "All". Set if the default would exclude series without the label.
+    /// Regular expression for the option "All". If `None`, the expression is `.*`, which also matches series without
+    /// the label.
     pub(super) all: Option<String>,
     /// Whether a viewer can select only one value.
     #[serde(default)]
     pub(super) single: bool,
-    /// Whether the values have the order of the query's results. The first one is the default of a single value.
+    /// Whether Grafana keeps the order of the query's results. The first value is the default if only one can be
+    /// selected.
     #[serde(default)]
     pub(super) in_order: bool,
 }
 
-/// Standard variables of a dashboard, which filter its queries. Each scope includes the variables of the scopes
-/// before it.
+/// Standard variables of a dashboard, which filter its queries. Each scope includes the variables of the scopes before
+/// it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, PartialOrd)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Scope {
@@ -43,8 +45,8 @@ pub(super) enum Scope {
     Call,
 }
 
-/// Returns the variable with which the viewer selects a data source. Only data sources that support PromQL are
-/// offered.
+/// Returns the variable with which a viewer selects a data source. Grafana offers only data sources that support
+/// PromQL.
 pub(super) fn datasource() -> Value {
     json!({
         "name": "datasource",

@@ -87,7 +87,7 @@ attributes! {
     VERSION "tokengauge.version" Any, "Version of this program.";
 }
 
-/// Length buckets in tokens, where k is 1,024.
+/// Length ranges in tokens, where k is 1,024.
 const LENGTHS: &[&str] = &["<128", "128-512", "512-2k", "2k-8k", "8k-32k", ">=32k"];
 
 /// Attributes of calls of a known API.
@@ -107,7 +107,7 @@ pub const CALL: &[Attribute] = &[
 /// Further attributes of finished calls.
 pub const ENDED: &[Attribute] = &[RESPONSE_MODEL];
 
-/// Length buckets as further attributes of the rates and times of finished calls, if configured.
+/// Optional attributes of the rates and times of finished calls: the length ranges of prompt and response.
 pub const LENGTH_BUCKETS: &[Attribute] = &[INPUT_LENGTH_BUCKET, OUTPUT_LENGTH_BUCKET];
 
 /// Attributes that are known when a request starts.

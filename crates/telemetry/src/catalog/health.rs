@@ -1,4 +1,4 @@
-//! Metrics of the proxy's own health: data that it lost, rejected or dropped, and its delays.
+//! Metrics of the proxy's own health: data that was lost, rejected or dropped, and internal delays.
 
 use crate::catalog::attributes::{
     COMPONENT, CPU_MODE, DIMENSION, DROP_REASON, OMISSION_REASON, PARSE_ERROR, RESULT,
@@ -9,7 +9,7 @@ use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::engine::ScrapeResult;
 use tokengauge_types::label::Dimension;
 
-/// Bucket bounds in seconds for delays, from the resolution of a timer to a stopped process.
+/// Bucket bounds in seconds for delays, from the resolution of a timer to a process that was stopped.
 const DELAYS: &[f64] =
     &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5, 60.5];
 

@@ -1,13 +1,15 @@
-//! The catalog of every metric, attribute, and value of a closed attribute that this program exports.
+//! The catalog of every metric and attribute that this program exports. If an attribute has a fixed set of values, the
+//! catalog lists the values, too.
 //!
-//! Documentation, dashboards, alerts and tests are generated from it or checked against it, and all instruments are
-//! built from it. Names have no unit word (`seconds`, `per_second`, `total`) except at their end, because the translators to
-//! Prometheus add them. Counters count a `{thing}`, and only gauges have the unit 1. A metric therefore has the same
-//! Prometheus name over OTLP and in a scrape.
+//! All instruments are built from the catalog. Documentation, dashboards, alerts and tests are generated from the
+//! catalog or checked against it. A metric has the same Prometheus name over OTLP and in a scrape, because its name and
+//! unit follow rules. A name contains a unit word (`seconds`, `per_second`, `total`) only at its end, where the
+//! translators to Prometheus add such words. Counters of things have a unit such as `{token}`, and only gauges have the
+//! unit 1.
 
 use tokengauge_types::label_enum;
 
-/// Declares a table of attributes, and the list of all of them.
+/// Declares a table of attributes, and a list of all attributes in the table.
 macro_rules! attributes {
     ($(#[$about:meta])* $all:ident; $($name:ident $key:literal $values:expr, $description:literal;)*) => {
         $(
@@ -19,8 +21,8 @@ macro_rules! attributes {
     };
 }
 
-/// Declares a table of metrics, and the list of all of them. Columns: constant, name, kind, unit, groups of attributes,
-/// buckets, combinations, description.
+/// Declares a table of metrics, and a list of all metrics in the table. Columns: constant, name, kind, unit, groups of
+/// attributes, buckets, combinations, description.
 macro_rules! metrics {
     (
         $(#[$about:meta])* $all:ident;
@@ -60,12 +62,12 @@ pub struct Metric {
     pub unit: &'static str,
     /// The measured quantity and its formula. Exported with the metric.
     pub description: &'static str,
-    /// Groups of attributes, because many metrics share the same groups.
+    /// The attributes of the metric, in groups that many metrics share.
     pub attributes: &'static [&'static [Attribute]],
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
-    /// Number of combinations of the attributes that are not in [`attributes::CALL`] or [`attributes::ROUTE_KEY`].
-    /// Multiplied by the number of calls or routes, it bounds the number of series of the metric.
+    /// Maximum number of series per combination of [`attributes::CALL`] or [`attributes::ROUTE_KEY`]. Multiplied by the
+    /// number of calls or routes, it bounds the series of the metric.
     pub combinations: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Metrics of OpenTelemetry's HTTP and GenAI semantic conventions, the latter under their latest and previous names.
-//! Bucket boundaries are those of the conventions, extended upward for long model calls.
+//! Metrics of OpenTelemetry's HTTP and GenAI semantic conventions. The GenAI metrics exist under their latest and their
+//! previous names. Bucket bounds are those of the conventions, extended upward for long model calls.
 
 use crate::catalog::attributes::{
     CALL, ENDED, ERROR_TYPE, METHOD, POSITION, PROTOCOL_VERSION, ROUTE, SCHEME, SERVER_ADDRESS,
@@ -13,7 +13,7 @@ const DURATIONS: &[f64] = &[
     327.68, 655.36,
 ];
 
-/// Buckets of the conventions.
+/// Bucket bounds in tokens, as in the semantic conventions.
 const TOKENS: &[f64] = &[
     1.0,
     4.0,

@@ -1,5 +1,5 @@
-//! Attributes of spans. In contrast to metrics, only the length of attribute values is bounded, not the number of
-//! values.
+//! Attributes of spans. The length of attribute values is bounded. The number of different values is not bounded, in
+//! contrast to metrics.
 
 use crate::catalog::attributes::{Attribute, Values};
 use Values::{Any, Closed};
@@ -131,6 +131,6 @@ attributes! {
 /// Name of the span event of a stall.
 pub const STALL_EVENT: &str = "stall";
 
-/// Names of span events: the timestamps that were reached.
+/// Names of the span events that mark the timestamps of a request.
 pub const EVENTS: [&str; 9] =
     ["admit", "sent", "uploaded", "head", "byte", "event", "token", "visible", "last"];

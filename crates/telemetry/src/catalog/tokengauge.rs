@@ -1,7 +1,7 @@
-//! Metrics of tokengauge.
+//! Metrics that tokengauge defines.
 //!
-//! Histogram bounds are never integers, because their label would depend on the path: a scrape has `le="1.0"`, and
-//! Prometheus' OTLP receiver writes `le="1"`.
+//! Histogram bounds are never integers, because the label of an integer bound depends on the path: a scrape has
+//! `le="1.0"`, and Prometheus' OTLP receiver writes `le="1"`.
 
 use crate::catalog::attributes::{
     Attribute, BACKEND_STAGE, BUDGET, BUDGET_UNIT, CALL, CHOICE_RESULT, CONNECT_STAGE, CURRENCY,
@@ -14,36 +14,36 @@ use crate::catalog::attributes::{
 use crate::catalog::{Kind, Metric};
 use tokengauge_measure::record::{ChoiceStatus, WarmupState};
 
-/// Buckets that double from 5 ms (headers of a cached response) to 11 min (the longest reasoning).
+/// Bucket bounds in seconds, doubling from 5 ms (headers of a cached response) to 11 min (the longest reasoning).
 const SECONDS: &[f64] = &[
     0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
     163.84, 327.68, 655.36,
 ];
 
-/// Buckets that are dense from 2 to 100 ms, the range of decode steps (10 to 500 tokens per second). Buckets of seconds
-/// are for stalls only.
+/// Bucket bounds in seconds for the time between tokens. Dense from 2 to 100 ms, the range of decode steps (10 to 500
+/// tokens per second). Bounds above 1 s are for stalls only.
 const GAPS: &[f64] = &[
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
     0.075, 0.1, 0.15, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5,
 ];
 
-/// Buckets from speech (3 to 5 tokens per second) and reading (about 5) to fast inference (thousands).
+/// Bucket bounds in tokens per second, from speech (3 to 5) and reading (about 5) to fast inference (thousands).
 const RATES: &[f64] = &[
     1.5, 2.5, 5.5, 7.5, 10.5, 15.5, 20.5, 30.5, 40.5, 60.5, 80.5, 100.5, 150.5, 250.5, 500.5,
     1_000.5, 2_500.5,
 ];
 
-/// Buckets half a step above powers of two. Speculative decoding yields 2 to 8 tokens per chunk, and providers that
-/// batch chunks yield up to hundreds.
+/// Bucket bounds in tokens per chunk, each 0.5 above a power of two. Speculative decoding yields 2 to 8 tokens per
+/// chunk, and providers that combine chunks yield up to hundreds.
 const CHUNK_TOKENS: &[f64] = &[1.5, 2.5, 4.5, 8.5, 16.5, 32.5, 64.5, 128.5, 256.5];
 
-/// Buckets from a round trip on one host to the connect timeout of 10 s.
+/// Bucket bounds in seconds, from a round trip on one host to the connect timeout of 10 s.
 const CONNECTION_SECONDS: &[f64] = &[
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.5, 2.5, 5.5, 10.5,
 ];
 
-/// Rate limits arrive in response headers, so they have the same attributes as throughput.
+/// Attributes of rate limits. They are the attributes of throughput, because rate limits arrive in response headers.
 const MODEL_KEY: &[Attribute] = &[PROVIDER, REQUEST_MODEL, ROUTE, POSITION];
 
 metrics! {

@@ -1,4 +1,5 @@
-//! The URL of a collector. Credentials are separated from the URL, so that no log line and no error contains them.
+//! The URL of a collector. Credentials are removed from the URL and stored separately, so that no log line and no error
+//! contains them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -45,7 +46,7 @@ fn basic_authorization(credentials: &str) -> String {
     format!("Basic {}", STANDARD.encode(decoded))
 }
 
-/// Returns a URL for messages. A query can contain an API key, so `***` replaces it.
+/// Returns a URL for messages. `***` replaces the query, because a query can contain an API key.
 pub(super) fn without_query(url: &str) -> String {
     match url.split_once('?') {
         Some((url, _)) => format!("{url}?***"),
@@ -53,8 +54,8 @@ pub(super) fn without_query(url: &str) -> String {
     }
 }
 
-/// Returns the value of an endpoint variable for messages, even if the value is not a URL. `***` replaces everything
-/// before the last `@` and the query.
+/// Returns the value of an endpoint variable for messages, even if the value is not a URL. `***` replaces the query and
+/// everything before the last `@`, because both can contain credentials.
 pub(super) fn redacted(text: &str) -> String {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {

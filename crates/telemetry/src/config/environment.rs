@@ -1,7 +1,8 @@
 //! Reads the `OTEL_*` variables.
 //!
-//! The rules are those of the specification. An empty value is unset. A variable for one signal takes precedence over
-//! the general variable. Keywords ignore case. An invalid value is reported and ignored.
+//! The rules are those of the OpenTelemetry specification. An empty value counts as unset. A variable for one signal
+//! takes precedence over the general variable. The case of keywords is ignored. An invalid value is reported and
+//! ignored.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -59,7 +60,8 @@ struct Environment<'a> {
 }
 
 impl Environment<'_> {
-    /// Logs are exported only on request: with `OTEL_LOGS_EXPORTER=otlp`, or with an endpoint for logs.
+    /// Returns the settings for logs. Logs are exported only with `OTEL_LOGS_EXPORTER=otlp`, or, without this variable,
+    /// with an endpoint for logs.
     fn logs(&self) -> SignalConfig {
         let requested = match self.text("OTEL_LOGS_EXPORTER") {
             Some(list) => {
@@ -111,13 +113,15 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the name of the variable for the signal if that variable is set, else of the general variable.
+    /// Returns the name of the variable that applies to the signal. A variable such as
+    /// `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT` takes precedence over the general `OTEL_EXPORTER_OTLP_TIMEOUT`.
     fn signal_variable(&self, signal: &str, what: &str) -> String {
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         if self.text(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{what}") }
     }
 
-    /// Uses an endpoint for the signal unchanged. Over HTTP, appends the signal's path to the general endpoint.
+    /// Returns the endpoint of a signal. The signal's own endpoint is used unchanged. Over HTTP, the signal's path is
+    /// appended to the general endpoint.
     fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<Endpoint> {
         let name = self.signal_variable(signal, "ENDPOINT");
         let text = self.text(&name)?;
@@ -155,8 +159,8 @@ impl Environment<'_> {
         })
     }
 
-    /// Adds a missing scheme to a gRPC endpoint: `https`, or `http` if `…_INSECURE` is true. The specification requires
-    /// a scheme for HTTP only.
+    /// Adds a scheme to a gRPC endpoint without one: `http` if `…_INSECURE` is true, and `https` if not. The
+    /// specification requires a scheme for HTTP only.
     fn with_scheme(&self, signal: &str, name: &str, endpoint: &str) -> String {
         if endpoint.contains("://") {
             return endpoint.to_owned();
@@ -173,7 +177,7 @@ impl Environment<'_> {
         format!("{scheme}://{endpoint}")
     }
 
-    /// Reads `OTEL_<signal>_EXPORTER`. `none` turns the signal off. `/metrics` is served in any case.
+    /// Returns whether `OTEL_<signal>_EXPORTER` allows OTLP exports. `none` does not. `/metrics` is served in any case.
     fn exports(&self, signal: &str) -> bool {
         let name = format!("OTEL_{signal}_EXPORTER");
         let Some(value) = self.text(&name) else {
@@ -196,8 +200,8 @@ impl Environment<'_> {
         names.or_else(|| self.opted_in_gen_ai_names()).unwrap_or_default()
     }
 
-    /// Reads `OTEL_SEMCONV_STABILITY_OPT_IN`, a list of conventions. `/dup` requests the former names in addition. Other
-    /// instrumentation reads the same variable, so unknown conventions are not reported.
+    /// Reads the list of conventions in `OTEL_SEMCONV_STABILITY_OPT_IN`. The suffix `/dup` requests the former names,
+    /// too. Unknown conventions are not reported, because other instrumentation reads the same variable.
     fn opted_in_gen_ai_names(&self) -> Option<GenAiNames> {
         let name = "OTEL_SEMCONV_STABILITY_OPT_IN";
         let list = self.text(name)?;
@@ -344,7 +348,7 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the value of a variable. An empty value is unset.
+    /// Returns the value of a variable, or `None` if it is unset or empty.
     fn text(&self, name: &str) -> Option<String> {
         let value = (self.get)(name)?;
         let value = value.trim();
@@ -362,12 +366,12 @@ impl Environment<'_> {
         self.report(SettingWarning { variable: name.to_owned(), message, is_ignored: true });
     }
 
-    /// Reports a value that is used, but probably not as intended.
+    /// Reports a value that is used, but probably not as the user intended.
     fn warn(&self, name: &str, message: String) {
         self.report(SettingWarning { variable: name.to_owned(), message, is_ignored: false });
     }
 
-    /// Reports each problem once, although general variables are read for each signal.
+    /// Reports each problem only once. A general variable is read for each signal.
     fn report(&self, warning: SettingWarning) {
         let mut warnings = self.warnings.borrow_mut();
         if !warnings.contains(&warning) {

@@ -13,13 +13,14 @@ use tokengauge_types::label_enum;
 mod endpoint;
 mod environment;
 
-/// The configuration of telemetry. [`Config::from_env`] builds it from environment variables. The caller passes a
-/// function that reads them.
+/// The configuration of telemetry. [`Config::from_env`] builds the configuration from environment variables, which it
+/// reads through a function that the caller passes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Whether all OTLP exports are disabled. `/metrics` is still served.
     pub disabled: bool,
-    /// Resource attributes. The first ones are `service.name`, `service.version` and `service.instance.id`.
+    /// Resource attributes, which identify this process. The first ones are `service.name`, `service.version` and
+    /// `service.instance.id`.
     pub resource: Vec<(String, String)>,
     pub logs: SignalConfig,
     pub metrics: SignalConfig,
@@ -47,8 +48,8 @@ label_enum! {
 /// Export settings of one signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignalConfig {
-    /// URL of the collector with its scheme and without credentials, and for HTTP also with its path. `None` if the
-    /// signal is not exported. A query can contain an API key, so messages show [`shown_endpoint`](Self::shown_endpoint).
+    /// URL of the collector without credentials. For HTTP, the URL includes the path. `None` if the signal is not
+    /// exported. Messages use [`shown_endpoint`](Self::shown_endpoint) instead, because a query can contain an API key.
     pub endpoint: Option<String>,
     pub protocol: Protocol,
     pub headers: ExportHeaders,
@@ -67,7 +68,7 @@ label_enum! {
     }
 }
 
-/// HTTP headers for each export. They often contain credentials, so `Debug` prints only their names.
+/// HTTP headers for each export. `Debug` prints only their names, because the values often contain credentials.
 #[derive(Clone, Default, PartialEq)]
 pub struct ExportHeaders(pub Vec<(String, String)>);
 
@@ -95,7 +96,7 @@ label_enum! {
 pub struct BatchConfig {
     /// Maximum time that an item waits for other items.
     pub delay: Duration,
-    /// Maximum number of queued items. Further items are dropped and counted.
+    /// Maximum number of queued items. Beyond this number, new items are dropped and counted.
     pub queue: usize,
     /// Maximum number of items in one export.
     pub size: usize,
@@ -119,13 +120,14 @@ label_enum! {
 }
 
 label_enum! {
-    /// Which exchanges leave exemplars. The variants have the names of the OpenTelemetry specification.
+    /// Which requests create exemplars. The variants have the names of the OpenTelemetry specification.
     #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
     pub enum ExemplarFilter {
-        /// Exchanges whose traces are sampled and exported.
+        /// Requests whose traces are sampled and exported.
         #[default]
         TraceBased = "trace_based",
-        /// All exchanges, even if this process exports no traces. Another process may export the trace of the caller.
+        /// All requests, even if this process exports no traces. Their traces may still exist, because another process
+        /// may export them.
         AlwaysOn = "always_on",
         AlwaysOff = "always_off",
     }
@@ -136,7 +138,7 @@ label_enum! {
 pub struct SettingWarning {
     pub variable: String,
     pub message: String,
-    /// Whether the value is ignored. Otherwise, it is used as the message describes.
+    /// Whether the value is ignored. If `false`, the value is used as `message` describes.
     pub is_ignored: bool,
 }
 
@@ -144,7 +146,7 @@ impl Config {
     /// Default interval between metric exports. OpenTelemetry's default of 60 s is too long for alerts on tokens per
     /// second.
     pub const METRIC_INTERVAL: Duration = Duration::from_secs(10);
-    /// Default time limit of an export, the same as OpenTelemetry's.
+    /// Default time limit of an export. OpenTelemetry has the same default.
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 
     /// Returns whether any signal is exported over OTLP.
@@ -156,7 +158,7 @@ impl Config {
         self.exported(signal).is_some()
     }
 
-    /// Returns the settings of a signal, or `None` if it is not exported.
+    /// Returns the export settings of a signal, or `None` if the signal is not exported.
     pub fn exported(&self, signal: Signal) -> Option<&SignalConfig> {
         let config = match signal {
             Signal::Logs => &self.logs,
@@ -218,9 +220,9 @@ impl SignalConfig {
 }
 
 impl BatchConfig {
-    /// Defaults for spans: delay and timeout of the OpenTelemetry specification, with four times its queue and batch
-    /// size. A queue of 2,048 spans holds 1,024 exchanges, which a busy gateway reaches in a second. The full queue
-    /// takes about 8 MB, because the span of a call has about 1 KB.
+    /// Defaults for spans. Delay and timeout are those of the OpenTelemetry specification, queue and batch size four
+    /// times larger. The specification's queue of 2,048 spans holds 1,024 requests, which a busy gateway reaches in a
+    /// second. The full queue takes about 8 MB, because the span of a call has about 1 KB.
     pub const SPANS: Self = Self {
         delay: Duration::from_secs(5),
         queue: 8_192,
@@ -228,7 +230,7 @@ impl BatchConfig {
         timeout: Duration::from_secs(30),
     };
 
-    /// Defaults for log records, which are those of the OpenTelemetry specification.
+    /// Defaults for log records. The OpenTelemetry specification has the same defaults.
     pub const LOGS: Self = Self {
         delay: Duration::from_secs(1),
         queue: 2_048,

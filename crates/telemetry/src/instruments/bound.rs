@@ -1,5 +1,5 @@
-//! Instruments that are bound to one attribute set. Recording a value then takes a few nanoseconds. A lookup by
-//! attributes takes 200 ns.
+//! Instruments that are bound to one attribute set in advance. Recording a value then takes a few nanoseconds. A lookup
+//! by attributes takes 200 ns.
 
 use std::array;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::builders::Instrument;
 use crate::catalog::{Attribute, Metric};
 use crate::exemplars::{ExemplarRecorder, Exemplars, SeriesId};
 
-/// A histogram for values that are known when an exchange ends. Each value can leave an exemplar.
+/// A histogram for values that are known when a request ends. Each value can create an exemplar (a link to the trace).
 #[derive(Debug)]
 pub struct ExemplarHistogram<T> {
     histogram: Histogram<T>,
@@ -40,7 +40,7 @@ where
 }
 
 impl<T> ExemplarHistogram<T> {
-    /// Binds the histogram to `attributes`, which are sorted by key.
+    /// Binds the histogram to `attributes`, which must be sorted by key.
     pub fn bind(&self, attributes: &[KeyValue]) -> BoundExemplarHistogram<T> {
         BoundExemplarHistogram {
             histogram: self.histogram.bind(attributes),
@@ -65,7 +65,7 @@ impl BoundExemplarHistogram<u64> {
 }
 
 /// A histogram that is bound when its first value is recorded, so that unused series are not exported. Each call must
-/// pass the same histogram and attributes.
+/// pass the same histogram and attributes, because only the first call uses them.
 #[derive(Debug)]
 pub struct LazyHistogram<T>(OnceLock<BoundExemplarHistogram<T>>);
 
@@ -85,8 +85,8 @@ impl<T> Default for LazyHistogram<T> {
     }
 }
 
-/// Instruments that differ in the value of one attribute, the label. Each one is bound when its first value is
-/// recorded, so that unused series are not exported. Each call must pass the same instrument, attributes and labels.
+/// Instruments that differ only in the value of one attribute, the label. Each instrument is bound when its first value
+/// is recorded, so that unused series are not exported. Each call must pass the same instrument, attributes and labels.
 #[derive(Debug)]
 pub struct Labelled<B, const N: usize>([OnceLock<B>; N]);
 

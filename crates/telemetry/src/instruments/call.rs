@@ -1,4 +1,4 @@
-//! Records the values of a finished call. A value is recorded only if it is defined for the call.
+//! Records the values of a finished model call. A value that is not defined for the call is not recorded.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use tokengauge_types::label::Label;
 type Times<const N: usize> = Labelled<BoundExemplarHistogram<f64>, N>;
 type Counts<const N: usize> = Labelled<BoundCounter<u64>, N>;
 
-/// The instruments for finished calls of one series with the same response model.
+/// The instruments for finished calls with the same labels, including the response model.
 #[derive(Debug)]
 pub struct CallInstruments {
     set: Arc<InstrumentSet>,
@@ -42,13 +42,13 @@ pub struct CallInstruments {
 struct BoundInstruments {
     /// Durations of calls without an error, in the order of [`CallInstruments::durations`].
     durations: [LazyHistogram<f64>; 3],
-    /// Times that need no further attributes, in the order of [`CallInstruments::times`].
+    /// Times without additional attributes, in the order of [`CallInstruments::times`].
     times: [LazyHistogram<f64>; 5],
     queue_waits: Times<3>,
     stages: Times<{ Stage::ALL.len() }>,
     backend_stages: Times<5>,
-    /// Token counts of the semantic conventions by modality, in the order input, output, cache_read, cache_write,
-    /// reasoning.
+    /// Token counts of the semantic conventions, each divided by modality. Order: input, output, cache_read,
+    /// cache_write, reasoning.
     standard: [Counts<4>; 5],
     /// Token counts per operation, in the order input, output.
     operation: [LazyHistogram<u64>; 2],
@@ -56,22 +56,22 @@ struct BoundInstruments {
     usage: Counts<6>,
     bands: Counts<{ OutputRateRange::ALL.len() + 1 }>,
     unrated: Counts<{ Unrated::ALL.len() }>,
-    /// Tokens counted by tokengauge, and tokens reported by the provider.
+    /// Output tokens that tokengauge counted, and output tokens that the provider reported.
     drift: [OnceLock<BoundCounter<u64>>; 2],
 }
 
-/// The instruments for finished calls of one series with the same response model and length buckets.
+/// The instruments for finished calls with the same labels, including response model and length ranges.
 #[derive(Debug)]
 pub struct LengthBucketInstruments {
     base: Vec<KeyValue>,
     output_rate: LazyHistogram<f64>,
     total_rate: LazyHistogram<f64>,
-    /// Times since accept, in the order of [`times_to`].
+    /// Times since the request arrived, in the order of [`times_to`].
     times_to: [LazyHistogram<f64>; 5],
 }
 
 impl LengthBucketInstruments {
-    /// Creates the instruments. If there are no length buckets, `base` is the whole attribute set.
+    /// Creates the instruments. If `bands` is empty, the instruments have only the attributes in `base`.
     fn new(base: &[KeyValue], bands: LengthBuckets) -> Self {
         let own =
             [(key::INPUT_LENGTH_BUCKET, bands.input), (key::OUTPUT_LENGTH_BUCKET, bands.output)]
@@ -102,7 +102,7 @@ impl CallInstruments {
         }
     }
 
-    /// Returns the instruments for calls in these length buckets.
+    /// Returns the instruments for calls in these length ranges.
     pub fn banded(&self, bands: LengthBuckets) -> Arc<LengthBucketInstruments> {
         self.banded.obtain(&bands, |bands| LengthBucketInstruments::new(&self.base, *bands))
     }
@@ -155,8 +155,8 @@ impl CallInstruments {
         self.costs.obtain(&(cost.currency.clone(), cost.source), bind).add(cost.amount);
     }
 
-    /// Returns the durations of the semantic conventions. A session has none, because its duration is not that of a
-    /// response.
+    /// Returns the durations of the semantic conventions. A WebSocket session has only the general operation duration,
+    /// because a session is longer than a response.
     fn durations(
         &self,
         record: &Record,
@@ -177,8 +177,8 @@ impl CallInstruments {
         ]
     }
 
-    /// Records a duration. Errors add an attribute and are rare, so the histogram of a failed call is looked up and not
-    /// bound.
+    /// Returns the histogram for a value of a finished call. Failed calls are rare and have an additional attribute, so
+    /// their histogram is looked up and not bound.
     fn at_end<T: Clone>(
         &self,
         slot: &LazyHistogram<T>,
@@ -192,7 +192,7 @@ impl CallInstruments {
         }
     }
 
-    /// Returns the time in which the client did not read, and the times of a stream in the semantic conventions.
+    /// Returns the time in which the client did not read, and the stream timings that the semantic conventions define.
     fn times(
         &self,
         record: &Record,
@@ -213,7 +213,7 @@ impl CallInstruments {
         ]
     }
 
-    /// Records the stages, the queue waits by location, and the phases that the backend reported.
+    /// Records the stages of a request, the waiting time in each queue, and the phases that the backend reported.
     fn labelled_times(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
         let (set, base, bound) = (&self.set.own, self.base.as_slice(), &self.bound);
         let length = |stage| record.stages.iter().find(|(known, _)| *known == stage);
@@ -307,7 +307,8 @@ impl CallInstruments {
         }
     }
 
-    /// Records counted and reported tokens, for calls in which both numbers should be equal.
+    /// Records counted and reported output tokens. Excludes calls in which these numbers can differ, such as calls with
+    /// hidden tokens.
     fn drift(&self, record: &Record, call: &Call, usage: &Usage, output: &Output) {
         let comparable = record.outcome == Outcome::Ok
             && call.complete == Completeness::True
@@ -332,9 +333,9 @@ impl CallInstruments {
     }
 }
 
-/// Splits a token count by modality, as the provider reported it. The parts add up to the count. The last part contains
-/// tokens of modalities that the semantic conventions do not define. If the reported parts exceed the count, the last
-/// part is the whole count.
+/// Divides a token count by modality, as the provider reported it. The parts add up to the count. The last part
+/// contains tokens of modalities that the semantic conventions do not define. If the reported parts exceed the count,
+/// the last part is the whole count.
 fn by_modality(tokens: u64, split: &ByModality) -> [LabelledValue<u64>; 4] {
     let named = [split.text, split.image, split.audio];
     let sum: u64 = named.iter().flatten().sum();
@@ -347,7 +348,7 @@ fn by_modality(tokens: u64, split: &ByModality) -> [LabelledValue<u64>; 4] {
     [("text", text), ("image", image), ("audio", audio), ("unknown", rest)]
 }
 
-/// Returns the times from accept to each timestamp of the response, with their histograms.
+/// Returns the times from the request to each timestamp of the response, with their histograms.
 fn times_to<'a>(
     set: &'a OwnInstruments,
     points: &Timestamps,

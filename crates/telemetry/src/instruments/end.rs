@@ -1,8 +1,8 @@
-//! The instruments that are updated when an exchange ends.
+//! The instruments that are updated when a request ends.
 //!
-//! The attributes of these instruments depend on about twenty facts of a record. Building each attribute set and
-//! looking it up in the SDK takes much longer than recording the values. The bound instruments are therefore cached,
-//! with these facts as the key, and found with one lookup.
+//! The attributes of these instruments depend on about twenty values, such as route, model and status. Building each
+//! attribute set and looking it up in the SDK takes much longer than recording the values. The bound instruments are
+//! therefore cached by these values and found with one lookup.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -22,19 +22,20 @@ use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
-/// Maximum number of cache entries. If an entry is missing, its instruments are bound again. The limit is enough for
+/// Maximum number of cache entries. Instruments without an entry are bound for each request. The limit is enough for
 /// all calls of a busy process with five different results each. An entry takes about 1 KiB.
 const MAX_CACHED: usize = 1_024;
 
-/// The bound instruments for ends of exchanges with the same facts.
+/// The bound instruments for requests that ended with the same [`EndKey`].
 #[derive(Debug)]
 pub struct EndInstruments {
-    /// Duration of the client's request. `None` for a record without an end.
+    /// Duration of the client's request. `None` if the record has no end time.
     pub server: Option<BoundExemplarHistogram<f64>>,
     /// Duration of the request to the upstream. `None` if nothing was sent.
     pub client: Option<BoundExemplarHistogram<f64>>,
     pub finished: BoundCounter<u64>,
-    /// If the exchange failed, the series of the counter `finished` to which the exemplar of this exchange is added.
+    /// Series of the counter `finished` that gets an exemplar. `None` if the request succeeded, because only failures
+    /// get one.
     pub failed: Option<SeriesId>,
     /// Instruments of the call. `None` for plain HTTP.
     pub call: Option<CallEnd>,
@@ -47,7 +48,7 @@ pub struct CallEnd {
     pub banded: Arc<LengthBucketInstruments>,
     /// Label of the record's `error.type`.
     pub error: Option<Label>,
-    /// One counter for each finish reason of the record, in the same order.
+    /// One counter for each finish reason of the response, in the same order.
     pub choices: Vec<BoundCounter<u64>>,
 }
 
@@ -88,7 +89,7 @@ impl EndInstruments {
     }
 }
 
-/// All facts of a record on which the attributes depend.
+/// All values of a record on which the attributes of the instruments depend.
 #[derive(Clone, Copy, Debug, Hash)]
 pub struct EndKey<'a> {
     position: ProxyPosition,
@@ -110,12 +111,12 @@ pub struct EndKey<'a> {
     response_model: Option<&'a Name>,
     finish_reasons: &'a [Name],
     choices: &'a [ChoiceStatus],
-    /// Length buckets of the call. Empty if calls have no labels for length buckets.
+    /// Length ranges of prompt and response. Empty if labels for length ranges are not configured.
     bands: LengthBuckets,
 }
 
 impl<'a> EndKey<'a> {
-    /// Returns the key for the end of a record. `banded` is set if calls have labels for length buckets.
+    /// Returns the key for a finished request. `banded` is `true` if labels for length ranges are configured.
     pub fn of(record: &'a Record, banded: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
@@ -143,8 +144,9 @@ impl<'a> EndKey<'a> {
     }
 }
 
-/// A cache of instruments. The key is a keyed 64-bit hash of the [`EndKey`]. With [`MAX_CACHED`] entries, the
-/// probability of a collision is 3 × 10⁻¹⁴. After a collision, one kind of end updates the series of the other kind.
+/// A cache of instruments. The key is a keyed 64-bit hash of the [`EndKey`]. If two keys had the same hash, requests
+/// with one key would update the series of the other. With [`MAX_CACHED`] entries, the probability of this is 3 ×
+/// 10⁻¹⁴.
 #[derive(Debug, Default)]
 pub struct EndInstrumentsCache {
     hasher: RandomState,
@@ -152,8 +154,8 @@ pub struct EndInstrumentsCache {
 }
 
 impl EndInstrumentsCache {
-    /// Returns the cached instruments for `key`, or the instruments that `make` creates. They are cached if `make` also
-    /// returns `true` and the cache is not full.
+    /// Returns the cached instruments for `key`, or else the instruments that `make` creates. New instruments are
+    /// cached if `make` also returns `true` and the cache is not full.
     pub fn obtain(
         &self,
         key: &EndKey<'_>,

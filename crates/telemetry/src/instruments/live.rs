@@ -1,5 +1,5 @@
-//! The instruments that are updated for every chunk of a stream. They are bound to one series, so a record takes a few
-//! nanoseconds.
+//! The instruments that are updated for every chunk of a stream. They are bound to one series, so recording a value
+//! takes a few nanoseconds.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,28 +18,29 @@ use tokengauge_measure::record::MetricLabels;
 use tokengauge_measure::timing::{LiveSample, Stall, StallKind, StallPhase};
 use tokengauge_types::label::Label;
 
-/// Maximum number of inter-token latencies recorded for one chunk. A record takes 14 ns, which is less than counting
-/// the token. The limit only applies if a stream arrives as one huge event. It limits the work to 60 µs. The omitted
-/// tokens would otherwise dominate the distribution.
+/// Maximum number of inter-token latencies that are recorded for one chunk. Recording one latency takes 14 ns, so a
+/// chunk takes at most 60 µs. Only a stream that arrives as one huge event reaches the limit. Without the limit, the
+/// tokens of such an event would dominate the distribution.
 const MAX_RECORDS_PER_CHUNK: u32 = 4_096;
 
-/// The live instruments of one series. Each one is bound when it is first used, so that unused series are not exported.
+/// The instruments of one series for running streams. Each instrument is bound when it is first used, so that unused
+/// series are not exported.
 #[derive(Debug)]
 pub struct LiveInstruments {
     set: Arc<InstrumentSet>,
     /// The attributes of the series, sorted by key.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
-    /// The first response model of the series. The limit for the series already includes the points of this model.
+    /// The first response model of the series. The limit on series already includes this model, but not further ones.
     pub(super) response_model: OnceLock<Label>,
-    /// Set after the counters of responses were created with the value 0, which happens once per series.
+    /// Set when the counters of responses have been exported as 0, which happens once per series.
     has_response: OnceLock<()>,
     bound: BoundInstruments,
 }
 
 #[derive(Debug, Default)]
 struct BoundInstruments {
-    /// Token counters for each kind of text: the first for counted tokens, the second for estimated tokens.
+    /// Two token counters for each kind of text. The first is for counted tokens, and the second for estimated tokens.
     output: [[OnceLock<BoundCounter<u64>>; 2]; TextKind::ALL.len()],
     input: OnceLock<BoundCounter<u64>>,
     standard: OnceLock<BoundCounter<u64>>,
@@ -74,8 +75,8 @@ impl LiveInstruments {
         live
     }
 
-    /// Records a sample. This function runs for every chunk, so it does not hash, and allocates only for the first
-    /// sample of a kind.
+    /// Records a value of a running stream. Runs for every chunk, so most values need no hash, and only the first value
+    /// of a kind allocates memory.
     pub fn record(&self, sample: LiveSample) {
         let set = &*self.set;
         match sample {
@@ -107,7 +108,8 @@ impl LiveInstruments {
         }
     }
 
-    /// Exports the counters of output tokens from `source` as 0. Returns `false` if an earlier call did so.
+    /// Exports the counters of output tokens from `source` as 0, so that `rate()` includes the first increment. Returns
+    /// `false` if already done.
     pub(super) fn initialize_response(&self, source: Source) -> bool {
         let is_first = self.has_response.set(()).is_ok();
         if is_first && self.series.operation.generates() {
@@ -118,7 +120,7 @@ impl LiveInstruments {
         is_first
     }
 
-    /// Exports each kind of stall as 0 before the first stall.
+    /// Exports each kind of stall as 0, so that `rate()` includes the first stall.
     fn initialize_stalls(&self) {
         for awaited in StallPhase::ALL {
             for silence in StallKind::ALL {
@@ -132,8 +134,8 @@ impl LiveInstruments {
         self.set.own.stalls.add(times, &attributes);
     }
 
-    /// Records the exemplars of a stall. The stall itself was counted earlier, while it lasted, when the sampling
-    /// decision was not known yet.
+    /// Records the exemplars of a stall when the request has ended. The stall was counted while it lasted, before it
+    /// was known whether the trace is kept.
     pub(super) fn record_stall_exemplar(
         &self,
         stall: &Stall,
@@ -156,8 +158,8 @@ impl LiveInstruments {
         }
     }
 
-    /// Records the time of a stream after its first token, divided into `streaming` and `blocked` (by a client that did
-    /// not read).
+    /// Records how a stream spent the time after its first token. In the time `blocked`, the client did not read.
+    /// `streaming` is the rest.
     pub fn record_stream_time(&self, streaming: Duration, blocked: Duration) {
         let counter = |slot: &'_ OnceLock<BoundCounter<f64>>, state, time: Duration| {
             let bind = || {

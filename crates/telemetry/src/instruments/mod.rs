@@ -1,8 +1,8 @@
-//! Records live values and finished exchanges in the SDK's instruments.
+//! Records values of running streams and of finished requests in the SDK's instruments.
 //!
-//! Values that change with every chunk have instruments that are bound to their series once ([`LiveInstruments`]). The
-//! modules `end` and `call` record the values that are known when an exchange has ended. Gauges are not recorded here:
-//! `gauges` reads them from a snapshot. Values that are missing in a record are not recorded.
+//! Values that change with every chunk use instruments that are bound to their series once ([`LiveInstruments`]). The
+//! modules `end` and `call` record the values that are known when a request has ended. Values that are missing in a
+//! record are not recorded. Gauges are not recorded here, because `gauges` reads them from a snapshot.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -49,12 +49,12 @@ mod set;
 
 pub use live::LiveInstruments;
 
-/// All synchronous instruments, with the series to which they are bound.
+/// All counters and histograms, with the series to which they are bound.
 #[derive(Debug)]
 pub struct Instruments {
     set: Arc<InstrumentSet>,
     limiter: SeriesLimiter,
-    /// Whether calls are labelled by length buckets.
+    /// Whether metrics of calls have labels for the length ranges of prompt and response.
     has_length_buckets: bool,
     lanes: SharedValues<RouteKey, RouteInstruments>,
     live: SharedValues<MetricLabels, LiveInstruments>,
@@ -73,8 +73,8 @@ label_enum! {
 }
 
 impl Instruments {
-    /// Creates all instruments, and the reader for [`crate::Telemetry`]. `limits` must be the limits of the label
-    /// limiter.
+    /// Creates all instruments, and the metrics reader for [`crate::Telemetry`]. `limits` must be the limits of the
+    /// [`CardinalityLimiter`] that [`Self::record_end`] gets.
     pub fn new(
         config: &Config,
         limits: CardinalityLimits,
@@ -107,8 +107,8 @@ impl Instruments {
         }
     }
 
-    /// Exports the series that follow from the configuration with the value 0. If a counter started at 1, `rate()`
-    /// would not see its first increment.
+    /// Exports the series of all configured routes with the value 0. If a counter started at 1, `rate()` would not
+    /// include its first increment.
     pub fn initialize_routes(&self, routes: &[Arc<RouteFacts>]) {
         for route in routes {
             self.lane(&lane_of(route));
@@ -119,7 +119,8 @@ impl Instruments {
         self.lane(&lane_of(route)).started.add(1);
     }
 
-    /// Returns the instruments of one series. The caller keeps them for the duration of the stream.
+    /// Returns the instruments for streams with these labels. The caller keeps the instruments for the duration of the
+    /// stream.
     pub fn live(&self, series: &MetricLabels) -> Arc<LiveInstruments> {
         if let Some(live) = self.live.get(series) {
             return live;
@@ -128,16 +129,17 @@ impl Instruments {
         self.live.obtain(&folded, |series| LiveInstruments::new(Arc::clone(&self.set), series))
     }
 
-    /// Exports the counters that a response will probably update as 0, so that `rate()` includes their first increment:
-    /// the output tokens from `source`, and the requests with this status that succeed. Does so once for each series.
+    /// Exports the counters that a response will probably update as 0, so that `rate()` includes their first increment.
+    /// These are the output tokens from `source` and the successful requests with this status. Does so once for each
+    /// series.
     pub fn initialize_response(&self, live: &LiveInstruments, status: u16, source: Source) {
         if live.initialize_response(source) {
             self.finished(&live.series, of_series, &EndResult::ok(status)).0.add(0);
         }
     }
 
-    /// Records the time that streams spent before their first token. [`LiveInstruments::record_stream_time`] records
-    /// the time after the first token.
+    /// Records the time that streams waited for their first token. [`LiveInstruments::record_stream_time`] records the
+    /// time after the first token.
     pub fn record_waiting(&self, lane: &RouteKey, time: Duration) {
         self.lane(lane).waiting.add(time.as_secs_f64());
     }
@@ -150,7 +152,7 @@ impl Instruments {
         }
     }
 
-    /// Records the start of an exchange that is a retry of an earlier exchange.
+    /// Counts a request that is a retry of an earlier request.
     pub fn record_retry(&self, lane: &RouteKey, sign: RetrySignal) {
         self.lane(lane).record_retry(&self.set, Some(sign));
     }
@@ -161,27 +163,27 @@ impl Instruments {
         self.set.own.delay.record(late.as_secs_f64(), &attributes);
     }
 
-    /// Records a call for whose tokens the configuration has no price.
+    /// Counts a call for whose tokens the configuration has no price.
     pub fn record_unpriced(&self, series: &MetricLabels) {
         let live = self.live(series);
         self.set.own.unpriced.add(1, &live.base);
     }
 
-    /// Records the amount that a call took from a budget, in the budget's unit. An amount of 0 exports the budget before
-    /// the first call.
+    /// Adds the amount that a call took from a budget, in the budget's unit. An amount of 0 exports the budget's
+    /// counter as 0 before the first call.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
         let attributes = crate::attributes::of_budget(name, unit);
         self.set.own.budget_used.add(amount, &attributes);
     }
 
-    /// Records parse errors. They need not belong to a record.
+    /// Records parse errors, including those that do not belong to a finished request.
     pub fn record_anomaly(&self, anomaly: ParseError, times: u32) {
         let attributes = [word(key::PARSE_ERROR, anomaly.as_str())];
         self.set.own.anomalies.add(u64::from(times), &attributes);
     }
 
-    /// Records the end of an exchange. The counters of output tokens are not updated here, but in
-    /// [`LiveInstruments::record`], even for non-streaming responses.
+    /// Records a finished request. Output tokens are not counted here, but in [`LiveInstruments::record`], even for
+    /// responses that are not streamed.
     pub fn record_end(&self, record: &Record, gate: &CardinalityLimiter) {
         for (anomaly, times) in &record.anomalies {
             self.record_anomaly(*anomaly, *times);
@@ -203,12 +205,12 @@ impl Instruments {
         lane.record_connections(&self.set, record, exemplars);
     }
 
-    /// Records parts of the content that could not be captured.
+    /// Counts parts of a call's content that could not be captured.
     fn left_out(&self, why: &'static str, parts: u64) {
         self.set.own.left_out.add(parts, &[word(key::OMISSION_REASON, why)]);
     }
 
-    /// Returns how often a value or a combination was replaced by `other`.
+    /// Returns how often a value, or labels of a combination, were replaced by `other`.
     fn overflow_count(&self, gate: &CardinalityLimiter) -> u64 {
         let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
         values + self.limiter.folded().load(Ordering::Relaxed)
@@ -262,7 +264,8 @@ impl Instruments {
         CallEnd { live, ended, banded, error, choices }
     }
 
-    /// Returns the instruments of finished calls for a combination, with the labels that remain after folding.
+    /// Returns the instruments of finished calls for a combination of labels. Beyond the limit on series, some labels
+    /// are replaced by `other`.
     fn folded_end(
         &self,
         live: &LiveInstruments,
@@ -281,8 +284,9 @@ impl Instruments {
         self.ended(&self.live(&labels), model)
     }
 
-    /// Returns the instruments of finished calls with one response model. The limit for a series includes the points of
-    /// its first response model. Each further response model needs its own place, and becomes `other` without one.
+    /// Returns the instruments of finished calls with one response model. The limit on series already includes the
+    /// first response model of a series. Each further response model must be admitted, and is replaced by `other` if it
+    /// is not.
     fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
         let model = model.map(|model| {
             let is_first = *live.response_model.get_or_init(|| model.clone()) == model;
@@ -311,7 +315,8 @@ impl Instruments {
         (self.set.own.finished.bind(&attributes), series)
     }
 
-    /// Binds the HTTP metrics of the semantic conventions for the client's request and for the request to the upstream.
+    /// Binds the HTTP histograms of the semantic conventions: one for the client's request, and one for the request to
+    /// the upstream.
     fn http(
         &self,
         record: &Record,
@@ -354,7 +359,7 @@ impl Instruments {
     }
 }
 
-/// The result of a request in the counter of finished requests.
+/// The result of a request, as attributes of the counter of finished requests.
 #[derive(Clone, Copy, Debug, Hash)]
 struct EndResult<'a> {
     outcome: Outcome,
@@ -415,8 +420,8 @@ impl Fold for UpstreamLabels {
     }
 }
 
-/// Returns the attribute of the status. Once even the route is folded, an unknown status becomes the first one of its
-/// class, as RFC 9110 (section 15) lets recipients treat it. The number of known statuses is bounded.
+/// Returns the attribute of the status. If even the route is folded, an unknown status is replaced by the first of its
+/// class, such as 500 for 599, as RFC 9110 (section 15) allows. The number of known statuses is bounded.
 fn status(status: Option<u16>, step: FoldStep) -> Option<KeyValue> {
     let status = status?;
     let is_known = step != FoldStep::Route
@@ -425,7 +430,7 @@ fn status(status: Option<u16>, step: FoldStep) -> Option<KeyValue> {
     Some(pair(key::STATUS, i64::from(status)))
 }
 
-/// Returns the stage in which an exchange ended, which is the stage after the last timestamp that it reached.
+/// Returns the stage in which a request ended: the first stage whose end was not reached.
 fn end_stage(record: &Record) -> Stage {
     let points = &record.points;
     let streamed = record.call.as_ref().is_some_and(|call| call.streamed);

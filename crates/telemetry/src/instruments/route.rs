@@ -1,4 +1,4 @@
-//! The instruments whose series have only the labels route and position: requests, retries and connections.
+//! The instruments that have no model label, but the labels route and position: requests, retries and connections.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
@@ -12,8 +12,9 @@ use crate::exemplars::ExemplarRecorder;
 use crate::instruments::bound::{BoundExemplarHistogram, Labelled};
 use crate::instruments::set::InstrumentSet;
 
-/// The instruments of one route. Its counters are exported as 0 from the start. Instruments of connections are bound
-/// when their first value is recorded, because the kernel may report nothing, and a series of zeros would be wrong.
+/// The instruments of one route. Counters of requests are exported as 0 from the start. Instruments of connections are
+/// bound when their first value is recorded. The kernel may report no connection statistics, and zeros would then be
+/// wrong.
 #[derive(Debug)]
 pub struct RouteInstruments {
     /// The attributes of the route, sorted by key.
@@ -47,7 +48,7 @@ impl RouteInstruments {
         route
     }
 
-    /// Counts a retry. Without a signal, only exports the counters with their current values.
+    /// Counts a retry. If `sign` is `None`, adds 0 to each counter, so that all counters are exported.
     pub fn record_retry(&self, set: &InstrumentSet, sign: Option<RetrySignal>) {
         let counts =
             RetrySignal::ALL.map(|known| (known.as_str(), Some(u64::from(sign == Some(known)))));

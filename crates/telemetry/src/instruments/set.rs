@@ -1,4 +1,4 @@
-//! Declares all synchronous instruments.
+//! Declares all counters and histograms.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::config::GenAiNames;
 use crate::exemplars::Exemplars;
 use crate::instruments::bound::ExemplarHistogram;
 
-/// Declares a set of instruments, each with its entry in the catalog.
+/// Declares a set of instruments. Each instrument is created from its entry in the catalog.
 macro_rules! instruments {
     (
         $(#[$about:meta])*
@@ -30,7 +30,8 @@ macro_rules! instruments {
     };
 }
 
-/// All synchronous instruments. The metrics of the GenAI semantic conventions have the configured set of names.
+/// All counters and histograms. The configuration selects the names of the metrics that the GenAI semantic conventions
+/// define.
 #[derive(Debug)]
 pub struct InstrumentSet {
     pub exemplars: Arc<Exemplars>,
@@ -39,7 +40,8 @@ pub struct InstrumentSet {
     pub server: Option<GenAiServer>,
     pub latest: Option<LatestGenAi>,
     pub legacy: Option<LegacyGenAi>,
-    /// Duration of calls that are not inference. This metric has the same name in both sets of names.
+    /// Duration of a call, under the name that the latest and the legacy conventions share. Includes inference only
+    /// with the legacy conventions.
     pub operation_duration: Option<ExemplarHistogram<f64>>,
     pub own: OwnInstruments,
 }

@@ -436,8 +436,8 @@ fn a_queue_depth_of_the_engine_is_exact() {
     assert_eq!((lane.queue_depth(), lane.bound()), (10, Precision::Exact));
 }
 
-/// Returns the Prometheus name of a metric. This is a second implementation of the rules of Prometheus' translator
-/// (`UnderscoreEscapingWithSuffixes`), to which the exported names are compared.
+/// Returns the expected Prometheus name of a metric. This function implements the rules of Prometheus' translator
+/// (`UnderscoreEscapingWithSuffixes`) a second time, and the exported names are compared with the result.
 fn translated(name: &str, unit: &str, data: &Data) -> String {
     let mut tokens: Vec<&str> = name
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -516,8 +516,8 @@ fn points_of(record: &Record) -> BTreeMap<String, f64> {
     points(&metrics_reader.scrape())
 }
 
-/// Checks rows of a metric name, attributes, and the value of the only point with these attributes. `None` means that
-/// there is no such point.
+/// Checks points. A row has a metric name, attributes, and the expected value of the only point with these attributes.
+/// `None` means that no such point exists.
 fn expect(points: &BTreeMap<String, f64>, rows: &[(&str, &[&str], Option<f64>)]) {
     for (name, with, value) in rows {
         assert_eq!(one(points, name, with), *value, "{name} {with:?}");
@@ -1018,8 +1018,8 @@ fn the_end_stage_follows_the_last_timestamp() {
     assert_eq!(end_stage(&testing::refused()), Stage::Tail);
 }
 
-/// Histograms without exemplars. They are recorded while a stream runs, or do not belong to an exchange. Whether a
-/// trace is kept is only known when its exchange ends.
+/// Histograms without exemplars. Their values do not belong to a request, or are recorded while a stream runs. At that
+/// time, it is not known yet whether the trace is kept.
 const LIVE: [&str; 6] = [
     "tokengauge.self.scheduling_delay",
     "tokengauge.inter_token_latency",

@@ -17,8 +17,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::config::TlsFiles;
 
-/// Maximum length of a response in bytes. The response to an export normally has a few bytes. Only error pages are
-/// longer, and they are not needed.
+/// Maximum length of a collector's response in bytes. The response to an export normally has a few bytes. Only error
+/// pages are longer, and their content is not needed.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// Why TLS to the collector cannot be configured.
@@ -108,8 +108,8 @@ fn identity(tls: &TlsFiles) -> Result<Option<(&Path, &Path)>, TlsError> {
     }
 }
 
-/// Returns the system's trusted root certificates. If the system has none, as in a minimal container, returns
-/// Mozilla's.
+/// Returns the system's trusted root certificates. If the system has none, as in a minimal container, returns Mozilla's
+/// root certificates.
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

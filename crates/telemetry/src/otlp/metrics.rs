@@ -70,8 +70,8 @@ fn add_exemplars<T>(
     }
 }
 
-/// Returns the exemplars of one series that are not older than the point's start time. `since` is this time, in
-/// nanoseconds since 1970. Without this limit, a delta could contain an exemplar that belongs to an earlier delta.
+/// Returns the exemplars of one series that are not older than `since`, the start time of the point in nanoseconds
+/// since 1970. Without this limit, a delta could contain an exemplar of an earlier delta.
 fn of_series<'a>(
     metric: &Metric,
     attributes: impl Iterator<Item = &'a KeyValue>,

@@ -1,8 +1,8 @@
 //! Sends encoded export requests over OTLP/HTTP or OTLP/gRPC, and retries where the protocol allows it.
 //!
 //! Retries follow the OTLP specification. Over HTTP, a request is retried after status 429, 502, 503 or 504, and after
-//! a network error. Over gRPC, it is retried after the codes that the specification lists. If the collector requests a
-//! delay, the retry waits that long. The caller limits the total time.
+//! a network error. Over gRPC, a request is retried after the status codes that the specification lists. If the
+//! collector requests a delay, the retry waits that long. The caller limits the total time.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -31,11 +31,12 @@ use crate::self_telemetry;
 use tokengauge_types::clock::{self, WallTime};
 
 /// Number of retries after the first attempt, as in the SDK's exporters. The first retry waits 100 ms, and each further
-/// retry twice as long as the previous one.
+/// retry waits twice as long as the previous one.
 const RETRIES: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
-/// Maximum random addition to each delay, in milliseconds. Without it, many proxies would retry at the same time.
+/// Maximum random addition to each delay, in milliseconds. Without this jitter, many proxies would retry at the same
+/// time.
 const MAX_JITTER_MILLIS: u64 = 100;
 
 const USER_AGENT: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
@@ -53,8 +54,8 @@ pub enum BuildError {
     Grpc(#[from] tonic::transport::Error),
 }
 
-/// Sends export requests of one signal to the signal's collector. Only the first failure and the recovery are logged,
-/// and not each attempt.
+/// Sends export requests of one signal (logs, metrics or traces) to its collector. Logs only the first failure and the
+/// recovery, not each attempt.
 #[derive(Debug)]
 pub struct Transport {
     pub signal: Signal,
@@ -73,7 +74,7 @@ pub struct Transport {
 #[error("{message}")]
 pub struct ExportError {
     message: String,
-    /// Minimum time to wait before a retry. `None` if the collector will not accept the same export later.
+    /// Minimum time to wait before a retry. `None` if the collector will not accept this export later either.
     pub retry_after: Option<Duration>,
 }
 
@@ -85,7 +86,7 @@ enum Connection {
 }
 
 impl Transport {
-    /// Creates the transport. Must be called inside the runtime in which it exports.
+    /// Creates the transport. Must be called inside the tokio runtime that will run the exports.
     pub fn new(
         signal: Signal,
         config: &SignalConfig,
@@ -105,7 +106,7 @@ impl Transport {
         })
     }
 
-    /// Sends an encoded export request within the time limit, and counts and logs the result.
+    /// Sends an encoded export request, including retries, within the time limit. Counts and logs the result.
     pub async fn export(&mut self, request: Bytes) -> Result<(), ExportError> {
         let exported = match timeout(self.limit, self.send(request)).await {
             Ok(exported) => exported,
@@ -126,7 +127,7 @@ impl Transport {
     }
 
     /// Sends an export request, and retries after temporary errors. Returns an error if the collector rejects the
-    /// request or all attempts fail. Counts the retries, and the items that a partial success rejects.
+    /// request or all attempts fail. Counts retries, and items that the collector rejects from an accepted request.
     async fn send(&self, request: Bytes) -> Result<(), ExportError> {
         let body = self
             .connection
@@ -191,7 +192,7 @@ impl Connection {
         Ok(Self::Grpc { client, metadata })
     }
 
-    /// Compresses the request for HTTP. For gRPC, tonic compresses the request.
+    /// Compresses the request for HTTP if gzip is configured. For gRPC, tonic compresses the request.
     fn body(&self, request: Bytes) -> io::Result<Bytes> {
         if !matches!(self, Self::Http { gzip: true, .. }) {
             return Ok(request);
@@ -231,15 +232,15 @@ fn grpc_method(signal: Signal) -> PathAndQuery {
     })
 }
 
-/// Returns the number of spans, data points or log records that a partial success rejects, and the collector's reason.
-/// The responses of the three signals differ only in the name of the number. A malformed response counts as full
-/// acceptance.
+/// Returns the number of items that the collector rejected from an accepted request, and the collector's reason. The
+/// responses of the three signals differ only in the name of the number. After a malformed response, all items count as
+/// accepted.
 fn rejected_items(response: Bytes) -> Option<(i64, String)> {
     let partial = ExportTraceServiceResponse::decode(response).ok()?.partial_success?;
     (partial.rejected_spans > 0).then_some((partial.rejected_spans, partial.error_message))
 }
 
-/// Creates the error of an export that may succeed at any later time.
+/// Creates the error for an export that can be retried at any later time.
 fn temporary(message: String) -> ExportError {
     ExportError { message, retry_after: Some(Duration::ZERO) }
 }
@@ -264,8 +265,8 @@ async fn post(
     Err(http_failure(response.status(), response.headers()))
 }
 
-/// Returns the messages of an error and of its causes. The message of an HTTP client's error is only "client error
-/// (Connect)". Its causes have the reason, such as a refused connection.
+/// Returns the messages of an error and of its causes. The HTTP client's error has only the message "client error
+/// (Connect)". The reason, such as a refused connection, is the message of a cause.
 fn with_causes(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     let mut messages: Vec<String> = causes.map(ToString::to_string).collect();
@@ -286,7 +287,7 @@ fn http_failure(status: StatusCode, headers: &HeaderMap) -> ExportError {
     }
 }
 
-/// Returns the delay that a `Retry-After` header requests: seconds, or a date (RFC 9110, section 10.2.3).
+/// Returns the delay that a `Retry-After` header requests as seconds or as a date (RFC 9110, section 10.2.3).
 fn requested_delay(value: &str, now: WallTime) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse() {
@@ -340,7 +341,7 @@ fn grpc_failure(status: &Status) -> ExportError {
     ExportError { message, retry_after }
 }
 
-/// A codec that passes messages as bytes, because requests are already encoded and responses are decoded later.
+/// A gRPC codec that passes messages as bytes, because requests are already encoded and responses are decoded later.
 #[derive(Clone, Copy, Debug)]
 struct BytesCodec;
 

@@ -3,20 +3,20 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Values of this size or more mean "no limit". Version 1 reports the largest number of whole pages in this case.
+/// A limit of this size or more means "no limit". In this case, version 1 reports the largest number of whole pages.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The lowest limits of the process's cgroup and its parents.
+/// The lowest limits of the process's cgroup and the parents of that cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     pub memory: Option<u64>,
     pub cpus: Option<f64>,
 }
 
-/// Reads the limits. `mounted` is the mount of the cgroup file system, normally `/sys/fs/cgroup`. `groups` is the
-/// content of `/proc/self/cgroup`, which has lines of the form `number:controllers:path` (cgroups(7)). Version 1 has
-/// one folder below the mount for each list of controllers. Version 2 has an empty list of controllers and a single
-/// tree.
+/// Reads the limits of the current process. `mounted` is the mount of the cgroup file system, normally
+/// `/sys/fs/cgroup`. `groups` is the content of `/proc/self/cgroup`, whose lines have the form
+/// `number:controllers:path` (cgroups(7)). Version 1 has one folder below the mount for each list of controllers.
+/// Version 2 has an empty list of controllers and a single tree.
 pub fn limits(mounted: &Path, groups: &str) -> Limits {
     let mut limits = Limits::default();
     for line in groups.lines() {
@@ -36,8 +36,8 @@ pub fn limits(mounted: &Path, groups: &str) -> Limits {
     limits
 }
 
-/// Returns the folders of the cgroup and its parents, up to the mount. Missing folders are skipped, because inside a
-/// container the mount itself can be the only folder that exists.
+/// Returns the folders of a cgroup and its parents, up to the mount. Some folders may not exist, because inside a
+/// container the mount itself can be the folder of the cgroup.
 fn around(mounted: &Path, path: &str) -> Vec<PathBuf> {
     let mut folders = vec![mounted.to_owned()];
     let mut folder = mounted.to_owned();
@@ -55,8 +55,8 @@ fn bytes(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| (1..UNLIMITED).contains(bytes))
 }
 
-/// Parses a CPU limit: microseconds of CPU time per period, and the length of the period. Returns the number of cores,
-/// or `None` for `max` and −1, which mean "no limit".
+/// Parses a CPU limit: microseconds of CPU time per period, and the length of the period. Returns a number of cores.
+/// Returns `None` for `max` and −1, which mean "no limit".
 fn cores(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(char::is_whitespace)?;
     let [quota, period]: [u32; 2] = [quota.parse().ok()?, period.trim().parse().ok()?];

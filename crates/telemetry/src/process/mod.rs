@@ -1,7 +1,7 @@
 //! Reads statistics of this process: CPU time, memory, and the limits of its container.
 //!
 //! The statistics come from `/proc` and the cgroup file system. They are read once per collection of metrics, never on
-//! the data path. A value that the system does not provide is absent: on systems other than Linux, in a sandbox without
+//! the data path. A value that the system does not provide is `None`: on systems other than Linux, in a sandbox without
 //! `/proc`, or if no limit is set.
 
 mod cgroup;
@@ -20,11 +20,11 @@ pub struct ProcessStats {
     pub started: Option<f64>,
     /// Number of open file descriptors, including sockets.
     pub open_files: Option<u64>,
-    /// Memory in bytes at which the kernel kills the process. This is the lowest limit of its cgroup and the parents of
-    /// the cgroup.
+    /// Memory limit in bytes, beyond which the kernel kills the process. This is the lowest limit of the process's
+    /// cgroup and its parents.
     pub memory_limit: Option<u64>,
-    /// Number of CPU cores above which the kernel throttles the process. This is the lowest limit of the cgroup and its
-    /// parents.
+    /// Number of CPU cores beyond which the kernel throttles the process. This is the lowest limit of the process's
+    /// cgroup and its parents.
     pub cpu_limit: Option<f64>,
 }
 
@@ -65,8 +65,8 @@ pub fn open_file_limit() -> Option<u64> {
 }
 
 /// Raises the limit on open files and sockets from the soft limit to the hard limit. Container runtimes start processes
-/// with a soft limit of 1,024, for old programs that call `select`. With so few files, 1,024 connections to the proxy
-/// would be enough to lock out the kubelet's probes.
+/// with a soft limit of 1,024, for old programs that call `select`. With this limit, 1,024 connections to the proxy
+/// would be enough to make the kubelet's probes fail.
 pub fn raise_open_file_limit() {
     #[cfg(target_os = "linux")]
     {
@@ -78,8 +78,8 @@ pub fn raise_open_file_limit() {
     }
 }
 
-/// Returns the number of clock ticks per second. `/proc/self/stat` gives CPU time in these ticks. The value is 100 on
-/// nearly all systems.
+/// Returns the number of clock ticks per second, the unit of CPU time in `/proc/self/stat`. The value is 100 on nearly
+/// all systems.
 fn ticks_per_second() -> Option<u32> {
     #[cfg(target_os = "linux")]
     return u32::try_from(rustix::param::clock_ticks_per_second()).ok();
@@ -87,9 +87,9 @@ fn ticks_per_second() -> Option<u32> {
     None
 }
 
-/// Parses the 14th and 15th field of `/proc/PID/stat` (proc_pid_stat(5)). The second field is the program's name in
-/// parentheses, which can contain blanks and parentheses. Fields are therefore counted from the last closing
-/// parenthesis.
+/// Parses the CPU time in the 14th and 15th field of `/proc/PID/stat` (proc_pid_stat(5)). The second field is the
+/// program's name in parentheses, which can itself contain blanks and parentheses. Fields are therefore counted from
+/// the last closing parenthesis.
 fn cpu_time(stat: &str, ticks_per_second: u32) -> Option<CpuTime> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -101,8 +101,8 @@ fn cpu_time(stat: &str, ticks_per_second: u32) -> Option<CpuTime> {
     Some(CpuTime { user: next()?, system: next()? })
 }
 
-/// Computes the start time of the process from the 22nd field of `/proc/PID/stat`, which counts ticks since the machine
-/// started, and the line `btime` of `/proc/stat`.
+/// Computes the start time of the process in seconds since 1970. The 22nd field of `/proc/PID/stat` counts ticks from
+/// the start of the machine, which is the line `btime` of `/proc/stat`.
 fn started(stat: &str, machine: &str, ticks_per_second: u32) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks: f64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
@@ -111,7 +111,7 @@ fn started(stat: &str, machine: &str, ticks_per_second: u32) -> Option<f64> {
     (ticks_per_second > 0).then(|| booted + ticks / f64::from(ticks_per_second))
 }
 
-/// Returns the number of open file descriptors, without the one that reads the list.
+/// Returns the number of open file descriptors, except the one that is open to read the list.
 fn open_files() -> Option<u64> {
     let files = fs::read_dir("/proc/self/fd").ok()?.count();
     u64::try_from(files).ok()?.checked_sub(1)

@@ -10,8 +10,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// Selects the format for an `Accept` header. OpenMetrics is selected if its quality is at least that of plain
-    /// text, as in Prometheus' own header.
+    /// Selects the format for an `Accept` header. OpenMetrics is selected if the header prefers it to plain text or
+    /// ranks them equally. Prometheus sends such a header.
     pub fn accepted(accept: &str) -> Self {
         let (mut open, mut plain, mut any) = (None::<u32>, None, None);
         for range in accept.split(',').map(Range::of) {
@@ -39,7 +39,7 @@ impl Format {
 struct Range<'a> {
     kind: String,
     version: Option<&'a str>,
-    /// Quality in thousandths, from 0 to 1,000. A missing or invalid quality counts as 1,000.
+    /// Quality (`q`) in thousandths, from 0 to 1,000. A missing or invalid quality counts as 1,000.
     thousandths: u32,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Parses a quality, which is `0` or `1` with up to three decimals, and returns thousandths.
+/// Parses a quality (`q`), which is `0` or `1` with up to three decimals. Returns thousandths.
 fn thousandths(quality: &str) -> Option<u32> {
     let (whole, part) = quality.split_once('.').unwrap_or((quality, ""));
     let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 1)?;

@@ -1,8 +1,8 @@
 //! Renders metrics as text for a scrape: in the Prometheus text format 0.0.4 or in OpenMetrics 1.0.
 //!
-//! The text comes from the same snapshot that OTLP exports. Families and series are sorted, so two scrapes differ only
+//! The text comes from the same snapshot that OTLP exports. Metrics and series are sorted, so two scrapes differ only
 //! in their numbers. Both formats contain the same series and write bucket bounds in the notation of OpenMetrics, which
-//! Prometheus 3 stores. A scraper that changes the format therefore keeps its series. Only OpenMetrics contains
+//! Prometheus 3 stores. Series therefore stay the same if a scraper changes the format. Only OpenMetrics contains
 //! exemplars.
 
 use std::borrow::Borrow;
@@ -29,8 +29,7 @@ impl Format {
         self.page(snapshot).collect()
     }
 
-    /// Renders all metrics piece by piece, so that the whole text, which is far larger than the snapshot, is never in
-    /// memory.
+    /// Renders all metrics in pieces. The whole text is far larger than the snapshot, so it is never held in memory.
     pub fn page<S: Borrow<MetricsSnapshot>>(self, snapshot: S) -> MetricsPage<S> {
         MetricsPage::new(self, snapshot)
     }
@@ -49,7 +48,7 @@ impl Format {
         writeln!(out, "target_info{} 1", braced(&[&labels(pairs.iter())]))
     }
 
-    /// Writes the comments that precede the series of a metric, which the formats call a family.
+    /// Writes the comments before the series of a metric (a family): `HELP`, `TYPE`, and in OpenMetrics also `UNIT`.
     fn write_family_head(
         self,
         metric: &Metric,
@@ -232,8 +231,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Formats a bucket bound as a canonical number of OpenMetrics. This is Go's shortest `%g`, with `.0` appended to
-/// integers.
+/// Formats a bucket bound in the canonical notation of OpenMetrics: Go's shortest `%g`, with `.0` appended to integers.
 fn canonical(bound: f64) -> String {
     let scientific = format!("{bound:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

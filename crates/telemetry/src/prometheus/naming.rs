@@ -37,14 +37,14 @@ label_enum! {
     }
 }
 
-/// Returns the unit of an OpenMetrics family, which is the word at the end of its name.
+/// Returns the unit of an OpenMetrics family, such as `seconds`. `None` if the name does not end with the unit.
 pub fn unit_of<'a>(family: &str, unit: &'a str, kind: Kind) -> Option<&'a str> {
     let (main, per) = unit_words(unit, kind);
     let ends = family.strip_suffix(main).is_some_and(|rest| rest.ends_with('_'));
     (per.is_none() && !main.is_empty() && ends).then_some(main)
 }
 
-/// Returns the words for a unit's parts before and after its `/`. Units such as `{token}` have no words.
+/// Returns the words for the parts of a unit before and after `/`, such as `seconds` for `s`. `{token}` has no word.
 fn unit_words(unit: &str, kind: Kind) -> (&str, Option<&str>) {
     let (main, per) = match unit.split_once('/') {
         Some((main, per)) => (main, Some(per)),

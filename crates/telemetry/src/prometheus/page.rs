@@ -9,16 +9,16 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
 use super::{Format, Kind, Series, name, series_of};
 use crate::metrics_reader::MetricsSnapshot;
 
-/// Size in bytes at which a piece ends. A piece takes less than a millisecond to render, and its last series exceeds
-/// the size by some kilobytes at most.
+/// Size in bytes at which a piece of the text ends. A piece takes less than a millisecond to render. The last series of
+/// a piece can exceed the size by some kilobytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The text of a scrape, as an iterator over its pieces. Holds the series of one metric at a time.
+/// The text of a scrape, as an iterator over pieces. Holds the series of one metric at a time.
 #[derive(Debug)]
 pub struct MetricsPage<S> {
     format: Format,
     snapshot: S,
-    /// The metrics that follow, with their places in the snapshot.
+    /// The metrics that are not rendered yet, with their places in the snapshot.
     families: vec::IntoIter<Family>,
     current: Option<(String, vec::IntoIter<Series>)>,
     text: String,
@@ -48,7 +48,7 @@ impl<S: Borrow<MetricsSnapshot>> MetricsPage<S> {
         Self { format, snapshot, families, current: None, text, is_complete: false }
     }
 
-    /// Begins the next metric. Returns `false` if there is none.
+    /// Begins the next metric. Returns `false` if no metric is left.
     fn begin_family(&mut self) -> bool {
         let Some(Family { name, kind, place }) = self.families.next() else {
             return false;

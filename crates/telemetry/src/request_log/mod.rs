@@ -1,7 +1,8 @@
-//! Writes the request log: one JSON line per finished exchange, with all facts of its record and none of its text.
+//! Writes the request log: one JSON line per finished request. A line has all recorded values, but no text of the
+//! prompt or response.
 //!
 //! Audits rely on this log, so lost lines are counted and logged. The observer thread only appends to a bounded buffer,
-//! and a separate thread writes the lines. Lines are in the order in which exchanges ended.
+//! and a separate thread writes the lines. Lines are in the order in which requests ended.
 
 mod line;
 mod schema;
@@ -28,10 +29,10 @@ use line::Line;
 use sink::Sink;
 use writer::Writer;
 
-/// Time limit for writing the remaining lines when a reload turns the log off.
+/// Time limit for writing the remaining lines when a configuration reload turns the log off.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
-/// Initial capacity of a line in bytes. A line for a streamed call fits.
+/// Initial capacity of the buffer for one line, in bytes. The line of a streamed call fits.
 const TYPICAL_LINE_BYTES: usize = 3_072;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,10 +41,10 @@ pub struct Config {
     pub rotate: Rotation,
 }
 
-/// The request log. If it is not configured, it writes nothing.
+/// The request log. Writes nothing if no request log is configured.
 #[derive(Debug)]
 pub struct RequestLog {
-    /// Hash of the configuration that is in effect. Each line contains it.
+    /// Hash of the current configuration, which is a field of each line.
     fingerprint: ArcSwap<String>,
     writer: ArcSwapOption<Writer>,
     counters: Arc<LineCounters>,
@@ -81,8 +82,7 @@ struct LineCounters {
 impl RequestLog {
     /// Opens the log. Each line contains `fingerprint`, the hash of the configuration.
     ///
-    /// # Errors
-    /// Fails if the file cannot be opened, or if the thread cannot be started.
+    /// # Errors Fails if the file cannot be opened, or if the writer thread cannot be started.
     pub fn start(config: Option<&Config>, fingerprint: &str) -> Result<Self, Error> {
         let log = Self {
             fingerprint: ArcSwap::default(),
@@ -94,12 +94,12 @@ impl RequestLog {
         Ok(log)
     }
 
-    /// Also exports each record over OTLP, even if no lines are written. Only the first call has an effect.
+    /// Exports each finished request over OTLP, too, even if no lines are written. Only the first call has an effect.
     pub fn export_to(&self, exporter: LogEmitter) {
         self.exporter.get_or_init(|| exporter);
     }
 
-    /// Logs a finished exchange. Never blocks.
+    /// Logs a finished request. Never blocks.
     pub fn record(&self, record: &Record) {
         if let Some(writer) = &*self.writer.load() {
             let mut line = Vec::with_capacity(TYPICAL_LINE_BYTES);
@@ -117,10 +117,10 @@ impl RequestLog {
         }
     }
 
-    /// Applies a new configuration. If the configuration is unchanged, reopens the file.
+    /// Applies a configuration and reopens the file, even if the configuration is unchanged. `None` turns the log off.
     ///
-    /// # Errors
-    /// Returns the same errors as [`RequestLog::start`]. After an error, the previous configuration stays in use.
+    /// # Errors Returns the same errors as [`RequestLog::start`]. After an error, the previous configuration stays in
+    /// use.
     pub fn reload(&self, config: Option<&Config>, fingerprint: &str) -> Result<(), Error> {
         let previous = self.writer.load_full();
         let Some(config) = config else {
@@ -151,7 +151,8 @@ impl RequestLog {
         Ok(())
     }
 
-    /// Writes the remaining lines and ends the log. Returns `true` if all lines were written within `limit`. Blocks.
+    /// Writes the remaining lines and closes the log. Blocks for at most `limit`. Returns `true` if all lines were
+    /// written.
     pub fn stop(&self, limit: Duration) -> bool {
         self.writer.swap(None).is_none_or(|writer| writer.stop(limit))
     }

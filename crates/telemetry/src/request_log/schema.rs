@@ -18,7 +18,8 @@ pub fn schema() -> Schema {
     schema
 }
 
-/// Removes `null` from the schema, because unknown fields are omitted, and `format`, because it describes Rust types.
+/// Removes `null` and `format` from the schema. Unknown fields are omitted and never `null`, and `format` describes
+/// Rust types.
 struct NeverNull;
 
 impl Transform for NeverNull {

@@ -64,7 +64,7 @@ impl Sink {
         }
     }
 
-    /// Writes complete lines. The error contains the lines that could not be written.
+    /// Writes complete lines. If a write fails, the error contains the lines that were not written.
     pub(super) fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
         match self {
             Self::File(file) => file.write(lines),
@@ -87,7 +87,7 @@ pub(super) struct Rotated {
     rotate: Rotation,
     file: File,
     length: u64,
-    /// Whether the file is known to end with a whole line.
+    /// Whether it is known that the file ends with a complete line.
     whole: bool,
 }
 
@@ -109,7 +109,7 @@ impl Rotated {
         Ok(())
     }
 
-    /// Writes as many lines as fit into the current file, but at least one.
+    /// Writes as many lines as fit into the current file, or else at least one line into a new file.
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.reopen_if_moved()?;
         self.end_torn_line()?;
@@ -140,7 +140,7 @@ impl Rotated {
         Ok(fits)
     }
 
-    /// Reopens the file if another file now has its path, or if it was deleted.
+    /// Reopens the file if the path now belongs to another file, or if the file was deleted.
     fn reopen_if_moved(&mut self) -> io::Result<()> {
         let open_one = self.file.metadata()?;
         let moved = match fs::metadata(&self.path) {
@@ -155,8 +155,8 @@ impl Rotated {
         Ok(())
     }
 
-    /// Ends a line that a crash has cut off, so that the next line is not appended to it. Runs before the first write
-    /// rather than when the file is opened, because the previous sink may still write to it then.
+    /// Ends a line that a crash has cut off, so that the next line does not continue it. Runs before the first write
+    /// and not when the file is opened, because the previous sink may still write to the file then.
     fn end_torn_line(&mut self) -> io::Result<()> {
         if self.whole {
             return Ok(());
@@ -175,8 +175,8 @@ impl Rotated {
     /// Removes rotated files that an earlier, higher limit allowed. Rotated files are numbered without gaps, so the
     /// first missing number ends the search. A file that cannot be removed stays until the next rotation.
     ///
-    /// Called only after a rotation. A log that never rotates may lie next to files that logrotate numbered in the same
-    /// way, and these must stay.
+    /// Must be called only after a rotation. If this log never rotates, numbered files next to it may belong to
+    /// logrotate and must not be removed.
     fn remove_excess_files(&self) {
         let mut excess = (self.rotate.keep + 1..).map(|number| numbered(&self.path, number));
         while excess.next().is_some_and(|path| fs::remove_file(path).is_ok()) {}
@@ -203,8 +203,8 @@ impl Rotated {
     }
 }
 
-/// Opens a regular file, or creates it. Other types of files are rejected, because they cannot be rotated, and because
-/// opening a pipe blocks.
+/// Opens a regular file, or creates it. Rejects other types of files, because they cannot be rotated and opening a pipe
+/// blocks.
 fn open(path: &Path) -> io::Result<File> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(io::Error::new(
@@ -226,7 +226,7 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Returns the number of bytes of the complete lines that fit into `room` bytes.
+/// Returns the length in bytes of the complete lines that fit into `room` bytes.
 fn whole_lines(lines: &[u8], room: usize) -> usize {
     let within = lines.get(..room).unwrap_or(lines);
     memrchr(b'\n', within).map_or(0, |end| end + 1)

@@ -1,4 +1,4 @@
-//! The thread that writes log lines, and the buffer in which lines wait for it.
+//! The thread that writes log lines, and the buffer in which lines wait until this thread writes them.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,13 +11,13 @@ use crate::request_log::sink::{Sink, WriteFailure};
 use crate::self_telemetry;
 use tokengauge_types::sync::lock;
 
-/// Maximum number of waiting bytes. This suffices if a disk hangs for a second while a thousand calls end.
+/// Maximum size of the waiting lines in bytes. Enough if a disk hangs for a second while a thousand calls end.
 const MAX_WAITING_BYTES: usize = 8 << 20;
 
-/// Number of waiting bytes at which the thread writes immediately.
+/// Size of the waiting lines in bytes at which the thread writes immediately.
 const FULL_BATCH_BYTES: usize = 256 << 10;
 
-/// Maximum time for which a line waits for further lines.
+/// Maximum time that a line waits to be written together with further lines.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
 /// Capacity in bytes that the buffer keeps between two batches.
@@ -42,7 +42,7 @@ struct Buffer {
 struct State {
     lines: Vec<u8>,
     line_count: usize,
-    /// Sinks that replace the current sink, each with the offset in `lines` from which it is used.
+    /// Sinks (destinations) that replace the current sink. Each has the offset in `lines` from which it is used.
     switches: Vec<(usize, Sink)>,
     stopping: bool,
     /// Number of lines that the thread has taken but not written yet.
@@ -56,7 +56,7 @@ impl State {
     }
 }
 
-/// What the thread takes from the buffer at a time, in addition to the lines.
+/// Requests to the thread that it takes from the buffer together with the lines.
 struct Batch {
     switches: Vec<(usize, Sink)>,
     stopping: bool,
@@ -77,8 +77,8 @@ impl Writer {
         Ok(Self { buffer })
     }
 
-    /// Appends a line. If the buffer is full, the line is dropped and counted. The lock is held only while the line is
-    /// copied.
+    /// Appends a line to the buffer. If the buffer is full, the line is dropped and counted. The lock is held only
+    /// while the line is copied.
     pub(super) fn offer(&self, line: &[u8]) {
         let buffer = &self.buffer;
         let mut state = lock(&buffer.state);
@@ -98,7 +98,8 @@ impl Writer {
         }
     }
 
-    /// Replaces the sink for later lines. Lines that are already waiting are written to the previous sink.
+    /// Replaces the sink (the destination) for later lines. Lines that are already waiting are written to the previous
+    /// sink.
     pub(super) fn switch_to(&self, sink: Sink) {
         let mut state = lock(&self.buffer.state);
         let from = state.lines.len();
@@ -125,7 +126,7 @@ impl Writer {
     }
 }
 
-/// Records the end of the thread when it is dropped, even if the thread panicked.
+/// Marks the thread as ended when this guard is dropped, even if the thread panicked.
 struct EndGuard(Arc<Buffer>);
 
 impl Drop for EndGuard {
@@ -157,7 +158,7 @@ impl Buffer {
         }
     }
 
-    /// Waits for a line, and then briefly for more lines, so that they are written in one batch.
+    /// Waits for a line, and then up to [`MAX_DELAY`] for more lines, so that they are written in one batch.
     fn take(&self, lines: &mut Vec<u8>) -> Batch {
         let idle = |state: &mut State| state.lines.is_empty() && !state.has_request();
         let few = |state: &mut State| state.lines.len() < FULL_BATCH_BYTES && !state.has_request();
@@ -174,8 +175,8 @@ impl Buffer {
         Batch { switches: std::mem::take(&mut state.switches), stopping: state.stopping }
     }
 
-    /// Writes lines and counts each of them once. If [`Writer::stop`] has given up in the meantime, it has already
-    /// counted these lines as dropped.
+    /// Writes lines, and counts each line as written or dropped. Lines that [`Writer::stop`] has already counted as
+    /// dropped are not counted again.
     fn write(&self, sink: &mut Sink, lines: &[u8], failure: &mut FailureLog) {
         if lines.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Attributes of a finished exchange, written to a span or to a log record.
+//! Writes the attributes of a finished request to a span or to a log record.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tokengauge_types::label::Name;
 use crate::catalog::{Attribute, spans as key};
 use crate::sampling::{SamplingDecision, SamplingReason};
 
-/// Receives the attributes of a span or log record. Unknown values are left out.
+/// Receives the attributes of a span or log record. Values that are `None` are left out.
 pub(crate) trait AttributeWriter {
-    /// Writes a text attribute whose key is the concatenation of `key`.
+    /// Writes a text attribute. The parts of `key` are concatenated.
     fn text_under(&mut self, key: &[&str], value: &str);
     fn names(&mut self, attribute: Attribute, values: &[Name]);
     fn flag(&mut self, attribute: Attribute, value: bool);
@@ -50,7 +50,8 @@ pub(crate) trait AttributeWriter {
     }
 }
 
-/// Returns the method for labels and span names: a method of the semantic conventions, or `_OTHER`.
+/// Returns the HTTP method for labels and span names. A method that is not in the semantic conventions becomes
+/// `_OTHER`.
 pub fn method(method: &http::Method) -> &'static str {
     const KNOWN: [&str; 9] =
         ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
@@ -68,7 +69,7 @@ pub fn protocol_version(version: http::Version) -> &'static str {
     }
 }
 
-/// Writes the attributes of both spans.
+/// Writes the attributes that the SERVER span and the CLIENT span share.
 pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: bool) {
     to.text(key::METHOD, method(&record.http.method));
     to.integer(key::STATUS, record.http.status);
@@ -130,7 +131,8 @@ fn server_address(to: &mut impl AttributeWriter, record: &Record) {
     to.integer(key::SERVER_PORT, Some(record.route.server_port));
 }
 
-/// Writes the attributes of the semantic conventions' inference span, for the event with the content of a call.
+/// Writes the attributes that the semantic conventions define for an inference span, for the event with the content of
+/// a call.
 pub(crate) fn inference(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     to.name(key::ERROR_TYPE, record.error_type.as_ref());
     server_address(to, record);
@@ -225,7 +227,7 @@ pub(super) fn backend(to: &mut impl AttributeWriter, call: &Call) {
     }
 }
 
-/// Writes the timings and counts that this proxy measured, without stalls.
+/// Writes the timings and counts that this proxy measured, except stalls.
 pub(super) fn timings(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     let points = &record.points;
     for (attribute, point) in [
@@ -272,7 +274,7 @@ pub(super) fn verdicts(to: &mut impl AttributeWriter, call: &Call) {
     }
 }
 
-/// The captured content that is text, with its attributes, in the order in which a span lists it.
+/// Returns the captured content that is text. Each text has its attribute, and the order is that of a span.
 pub(crate) fn content_texts(content: &CapturedContent) -> impl Iterator<Item = (Attribute, &str)> {
     [
         (key::INPUT_MESSAGES, &content.input_messages),
@@ -333,7 +335,7 @@ const fn stage_attribute(stage: Stage) -> Attribute {
     }
 }
 
-/// Returns the host of a `Host` header. An IPv6 address keeps its brackets.
+/// Returns a `Host` header without the port. An IPv6 address keeps its brackets.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if !name.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,

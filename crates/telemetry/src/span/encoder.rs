@@ -1,7 +1,7 @@
 //! Encodes spans directly as protobuf, and combines them into OTLP export requests.
 //!
-//! A span is encoded once, when its exchange ends. It is then queued and sent as bytes. Building, grouping, cloning and
-//! converting the SDK's `SpanData`, and exporting it, cost 11 times as much (ADR 6). Field numbers are those of
+//! A span is encoded once, when its request ends, and is then queued and sent as bytes. The SDK would build, group,
+//! clone and convert a `SpanData`, which costs 11 times as much (ADR 6). Field numbers are those of
 //! `opentelemetry/proto/trace/v1/trace.proto`. Tests decode the result with the generated types.
 
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
@@ -17,7 +17,7 @@ use tokengauge_types::label::Name;
 use crate::catalog::{Attribute, SCOPE};
 use crate::span::attributes::AttributeWriter;
 
-/// Initial capacity of the buffer in bytes. Most CLIENT spans of a call fit. Unused capacity is released.
+/// Initial capacity of the buffer for one span, in bytes. Most CLIENT spans of a call fit. Unused capacity is released.
 const TYPICAL_SPAN_BYTES: usize = 2_048;
 
 /// Encoded length in bytes of a field number below 16. All nested fields have such numbers.
@@ -104,13 +104,13 @@ impl SpanEncoder {
         self.bytes(2, name.as_bytes());
     }
 
-    /// Writes an event with attributes. Such events are rare, so they are encoded with the generated types.
+    /// Writes an event with attributes. Such events are rare, so the slower generated types encode them.
     pub fn event_with(&mut self, event: &Event) {
         self.bytes(11, &event.encode_to_vec());
     }
 
-    /// Writes the key of an attribute and the prefix of its value. The caller writes the value, which has `length`
-    /// bytes, next.
+    /// Writes the key of an attribute and the prefix of its value. The caller must then write the value, which has
+    /// `length` bytes.
     fn attribute(&mut self, key: &[&str], length: usize) {
         let key_length = key.iter().map(|part| part.len()).sum();
         prefix(&mut self.buffer, 9, field_length(key_length) + field_length(length));
@@ -183,7 +183,7 @@ impl AttributeWriter for SpanEncoder {
     }
 }
 
-/// Encodes export requests for spans. The encoded resource and scope are reused for all requests.
+/// Encodes export requests for spans. Resource and scope are encoded only once.
 #[derive(Debug)]
 pub struct TraceRequestEncoder {
     resource: Vec<u8>,

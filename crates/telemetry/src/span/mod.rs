@@ -1,9 +1,9 @@
-//! Writes the spans of one finished exchange. They are encoded with explicit times after the exchange has ended.
+//! Writes the spans of one finished request. The spans are encoded with explicit times after the request has ended.
 //!
-//! The SERVER span covers the client's request, from accept to end. If the proxy sent the request upstream, the SERVER
-//! span has a CLIENT span as its child, from admission to end. For a call of a known API, the CLIENT span is the
-//! inference span of the GenAI semantic conventions. For other requests, it is the conventions' HTTP client span. Times
-//! are the wall-clock time at accept plus monotonic durations. The ids of both spans were generated at accept.
+//! The SERVER span covers the client's request, from accept to end. If the proxy admitted the request, the SERVER span
+//! has a CLIENT span as its child, from admission to end. For a call of a known API, the CLIENT span is the inference
+//! span of the GenAI semantic conventions. For other requests, it is the conventions' HTTP client span. Times are the
+//! wall-clock time at accept plus monotonic durations. The ids of both spans were generated at accept.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -29,8 +29,8 @@ use self::encoder::{SpanEncoder, SpanHeader};
 const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
 
-/// Encodes the SERVER span, and the CLIENT span unless the proxy rejected the request or never admitted it. Both spans
-/// record why the trace is kept. `max_value_chars` is the maximum length of an attribute in characters.
+/// Encodes the SERVER span. Also encodes the CLIENT span if the proxy admitted the request and did not reject it. Both
+/// spans record why the trace is kept. `max_value_chars` is the maximum length of an attribute in characters.
 pub fn encode_spans(
     record: &Record,
     max_value_chars: Option<usize>,
@@ -50,15 +50,15 @@ pub fn span_count(record: &Record) -> usize {
     1 + usize::from(has_client(record))
 }
 
-/// Returns the id of the span that describes the call: the CLIENT span, or the SERVER span if the exchange has no
+/// Returns the id of the span that describes the call. This is the CLIENT span, or the SERVER span if there is no
 /// CLIENT span.
 pub const fn innermost_span_id(record: &Record) -> [u8; 8] {
     if has_client(record) { record.trace.client_span } else { record.trace.server_span }
 }
 
-/// Returns whether the exchange failed from the client's point of view. An error that the client caused, such as an
-/// early disconnect, does not count. A 4xx response of the upstream does not count either, even if the upstream caused
-/// it (408 and 429), because OpenTelemetry's conventions reserve errors of SERVER spans for 5xx.
+/// Returns whether the request failed from the client's point of view. An error that the client caused, such as an
+/// early disconnect, does not count. A 4xx response of the upstream does not count, even if the upstream caused it (408
+/// and 429), because OpenTelemetry's conventions reserve errors of SERVER spans for 5xx.
 pub fn failed_for_the_client(record: &Record) -> bool {
     let is_4xx = record.http.status.is_some_and(|status| (400..500).contains(&status));
     record.error_type.is_some()
@@ -69,7 +69,7 @@ pub fn failed_for_the_client(record: &Record) -> bool {
         }
 }
 
-/// Returns the wall-clock time at which the exchange ended.
+/// Returns the wall-clock time at which the request ended.
 pub fn end_time(record: &Record) -> WallTime {
     wall_time(record, record.points.end.unwrap_or(record.points.accept))
 }
@@ -197,7 +197,7 @@ fn wall_time(record: &Record, at: MonotonicInstant) -> WallTime {
     record.wall + at.since(record.points.accept)
 }
 
-/// Returns the timestamps that the exchange reached, in chronological order.
+/// Returns the timestamps that the request reached, in chronological order.
 fn events(record: &Record) -> impl Iterator<Item = (&'static str, MonotonicInstant)> {
     let points = &record.points;
     let [admit, sent, uploaded, head, byte, event, token, visible, last] = key::EVENTS;

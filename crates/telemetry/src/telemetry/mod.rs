@@ -28,12 +28,12 @@ use crate::span::{self, EncodedSpan};
 use crate::{MetricsReader, MetricsSnapshot};
 use tokengauge_types::sync::lock;
 
-/// Time that a shutdown waits for the thread in addition to its limit, because a busy core can schedule the thread
-/// late.
+/// Time that a shutdown waits for the telemetry thread beyond its time limit, because a busy core can schedule the
+/// thread late.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(200);
 
 /// Records spans and log records, and owns the thread that exports them. If no endpoint is configured, there is no
-/// thread: metrics can still be scraped, and spans and log records are discarded.
+/// thread. Metrics can then still be scraped, but spans and log records are discarded.
 #[derive(Debug)]
 pub struct Telemetry {
     metrics_reader: Arc<MetricsReader>,
@@ -76,7 +76,7 @@ impl Telemetry {
         Ok(Self { metrics_reader, sampler, max_value_chars, queues, logs, thread })
     }
 
-    /// Encodes and queues the spans of a finished exchange if its trace is kept. Never blocks.
+    /// Encodes and queues the spans of a finished request if its trace is kept. Never blocks.
     pub fn record(&self, record: &Record) {
         let Some(queue) = &self.queues.spans else { return };
         let Some(decision) = self.sampler.decide(record) else {
@@ -101,7 +101,7 @@ impl Telemetry {
     }
 
     /// Exports the remaining data and ends the thread within `limit`. Returns `true` if everything was delivered in
-    /// time. Can be called from any thread and more than once. The call blocks, so async code calls it in
+    /// time. Can be called from any thread and more than once. The call blocks, so async code must call it in
     /// `spawn_blocking`.
     pub fn shutdown(&self, limit: Duration) -> bool {
         self.thread.as_ref().is_none_or(|thread| thread.stop(limit))
@@ -139,7 +139,7 @@ struct ExportThread {
     end: Arc<ThreadEnd>,
 }
 
-/// Whether all telemetry was delivered. The thread sets the value when it ends.
+/// Whether all telemetry was delivered. The telemetry thread sets the value when it ends.
 #[derive(Debug, Default)]
 struct ThreadEnd {
     delivered: Mutex<Option<bool>>,
@@ -187,7 +187,7 @@ impl ThreadEnd {
     }
 }
 
-/// Records the end of the thread when it is dropped, even if the thread panicked.
+/// Marks the thread as ended when this guard is dropped, even if the thread panicked.
 struct EndGuard(Arc<ThreadEnd>);
 
 impl Drop for EndGuard {
@@ -265,8 +265,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Exports all signals until a stop is requested. Then exports what is left, for at most the time limit of the
-    /// stop. Returns whether everything was sent.
+    /// Exports all signals until a stop is requested. Then exports the remaining data within the time limit of the
+    /// stop. Returns whether everything was delivered.
     async fn send(&self, transports: Transports) -> bool {
         let last_metrics = Cell::new(transports.metrics.is_none());
         let metrics = async {
@@ -316,7 +316,7 @@ impl Sender {
         }
     }
 
-    /// Exports a batch when it is full or has waited long enough. At the end, exports the rest of the queue.
+    /// Exports a batch when the batch is full or the batch delay has passed. At the end, exports the rest of the queue.
     async fn send_batches<T>(
         &self,
         transport: Option<Transport>,
@@ -353,7 +353,7 @@ impl Sender {
         }
     }
 
-    /// Returns when a stop is requested, or when the handle to the thread is dropped.
+    /// Waits until a stop is requested, or until the handle to the thread is dropped.
     async fn stop_requested(&self) {
         let mut stopping = self.stopping.clone();
         // An error means that the handle was dropped.
@@ -369,8 +369,8 @@ impl Sender {
 
 /// Collections of metrics that wait for their export, oldest first.
 ///
-/// A cumulative collection includes the one before it, so that at most one waits. A delta does not: if its export
-/// fails, the delta is sent again before the next one.
+/// A cumulative collection includes the previous ones, so at most one waits. A delta does not include earlier deltas.
+/// If its export fails, the delta is sent again before the next one.
 struct WaitingCollections<'a> {
     is_delta: bool,
     collections: VecDeque<Bytes>,
@@ -379,8 +379,8 @@ struct WaitingCollections<'a> {
 }
 
 impl<'a> WaitingCollections<'a> {
-    /// Maximum bytes of the deltas that wait. A delta of a busy process takes 100 KiB, so this covers an outage of
-    /// half an hour at the default interval.
+    /// Maximum size in bytes of the deltas that wait. A delta of a busy process takes 100 KiB, so the limit covers an
+    /// outage of half an hour at the default interval.
     const MAX_BYTES: usize = 16 << 20;
 
     fn new(config: &Config, counters: &'a ExportCounters) -> Self {
@@ -388,7 +388,7 @@ impl<'a> WaitingCollections<'a> {
         Self { is_delta, collections: VecDeque::new(), bytes: 0, counters }
     }
 
-    /// Adds a collection. Drops the oldest ones beyond the limit.
+    /// Adds a collection. If the limit is exceeded, drops the oldest collections.
     fn push(&mut self, collection: Bytes) {
         self.bytes += collection.len();
         self.collections.push_back(collection);
@@ -398,7 +398,8 @@ impl<'a> WaitingCollections<'a> {
         }
     }
 
-    /// Exports all collections in order, up to the first failure. Returns whether all were delivered.
+    /// Exports all collections in order. Stops at a delta that can be sent later, and drops other failed collections.
+    /// Returns whether all were delivered.
     async fn send(&mut self, transport: &mut Transport) -> bool {
         let mut delivered = true;
         while let Some(first) = self.collections.front() {

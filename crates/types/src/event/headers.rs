@@ -1,8 +1,8 @@
-//! Lists the headers that the data path may pass to the observer.
+//! Lists the headers that the data path may pass to the observer thread.
 
 use crate::label::Name;
 
-/// Request headers that the observer may read. None of them can contain a credential.
+/// Request headers that the observer may read. None of these headers can contain a credential.
 pub const REQUEST_HEADERS: [&str; 16] = [
     "accept",
     "content-encoding",
@@ -76,15 +76,15 @@ pub const RESPONSE_HEADERS: [&str; 50] = [
     "ratelimit-reset",
 ];
 
-/// Headers from one of the two lists above. Names are in lower case.
+/// The received headers that are listed in [`REQUEST_HEADERS`] or [`RESPONSE_HEADERS`]. Names are in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct Headers(Vec<(&'static str, Name)>);
 
 impl Headers {
     /// Selects the headers of `map` whose names are in `allowed`. For a repeated header, the first value is kept.
     ///
-    /// The outer loop runs over the received headers (about a dozen), not over `allowed`. Most comparisons with
-    /// `allowed` end at the length of the name, which costs less than hashing every name in `allowed`.
+    /// The outer loop runs over the received headers, because there are only about a dozen. Most comparisons with a
+    /// name in `allowed` end at the length of the name, which costs less than hashing every allowed name.
     pub fn pick(map: &http::HeaderMap, allowed: &'static [&'static str]) -> Self {
         let mut picked = Self::default();
         for (name, value) in map {

@@ -1,4 +1,5 @@
-//! Events that the data path (which forwards traffic) sends to the observer thread (which measures it).
+//! Events that the data path (which forwards traffic) sends to the observer thread (which measures it). An *exchange*
+//! is a request and its response.
 //!
 //! An event contains only allow-listed headers and the path without its query. There are two exceptions: a model that
 //! the query names, and the conversation id in the client's baggage header. Credentials therefore cannot reach the
@@ -23,7 +24,7 @@ use crate::label::{Label, Name};
 use crate::label_enum;
 use crate::tcp::TcpConnection;
 
-/// Id of one exchange (a request and its response). The process assigns ids in order, starting at 1.
+/// Id of an exchange (a request and its response). The process numbers exchanges in order, starting at 1.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct ExchangeId(pub u64);
@@ -42,7 +43,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Returns the peer that sends in this direction: `client` or `upstream`.
+    /// Returns who sends in this direction: `client` or `upstream`.
     pub const fn sender(self) -> &'static str {
         match self {
             Self::Request => "client",
@@ -51,7 +52,7 @@ impl Direction {
     }
 }
 
-/// One event of one exchange, and the time at which it occurred.
+/// An event of a request or its response, and the time at which it occurred.
 #[derive(Debug)]
 pub struct TimestampedEvent {
     pub exchange: ExchangeId,
@@ -59,18 +60,19 @@ pub struct TimestampedEvent {
     pub event: ObserverEvent,
 }
 
-/// An observed event. Large variants are boxed, so that `Body`, which occurs once per chunk, stays small.
+/// An observed event. Large variants are boxed to keep every event small, because `Body` occurs once per chunk.
 #[derive(Debug)]
 pub enum ObserverEvent {
-    /// The proxy received the request headers. Always the first event of an exchange.
+    /// The proxy received the request headers. This is always the first event of an exchange.
     RequestHead(Box<RequestHead>),
-    /// The concurrency limit of the route had no free permit, so the request waits in the queue.
+    /// The request waits in the queue, because the route's concurrency limit had no free permit.
     Queued,
-    /// The route's concurrency limit admitted the request. Follows `RequestHead` immediately if the route has no limit.
+    /// The route's concurrency limit admitted the request. If the route has no limit, this event immediately follows
+    /// `RequestHead`.
     Admitted,
-    /// A connection to the upstream is available. The event can occur twice, each time followed by `RequestHeadSent`: a
-    /// reused connection was already closed, and a new connection replaces it before any byte was sent. The later event
-    /// counts.
+    /// A connection to the upstream is available. `RequestHeadSent` follows. Both events occur again if a reused
+    /// connection was already closed, so that a new connection replaces it before any byte was sent. The later events
+    /// count.
     Connected(Box<ConnectTimings>),
     /// The proxy passed the request headers to the upstream connection.
     RequestHeadSent,
@@ -78,27 +80,28 @@ pub enum ObserverEvent {
     RequestBodySent,
     /// The proxy received the response headers from the upstream.
     ResponseHead(Box<ResponseHead>),
-    /// The proxy read `len` body bytes. The byte buffer of the batch holds these bytes in order. Request bytes can
-    /// precede `Connected`, because a body is read ahead while its exchange waits.
+    /// The proxy read `len` body bytes. The buffer that is delivered with the events contains these bytes in order.
+    /// Request bytes can precede `Connected`, because the body is already read while the request waits.
     Body { direction: Direction, len: u32, blocked: BackpressureTime },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
-    /// Both peers switched protocols (status 101). The following bytes in both directions belong to the new protocol.
+    /// The client and the upstream switched protocols (status 101), for example to WebSocket. Later bytes in both
+    /// directions belong to the new protocol.
     Upgraded,
-    /// The sender of `direction` closed its side of an upgraded connection. The first `Closed` event shows which peer
-    /// closed the connection.
+    /// The client or the upstream closed its side of an upgraded connection. The first `Closed` event shows who closed
+    /// the connection.
     Closed(Direction),
-    /// The observer did not receive `bytes` body bytes, because it lagged or reached its memory limit.
+    /// `bytes` body bytes did not reach the observer, because it was too slow or its memory limit was reached.
     Gap { direction: Direction, bytes: u64 },
     /// The exchange ended. This is the last event of every exchange.
     End(Ending),
 }
 
-/// Minimum time from the delivery of a frame to the next poll. Only a longer time counts as backpressure, because a
-/// shorter one is a scheduling delay and not caused by a slow client.
+/// Shortest wait for the client that counts as backpressure, measured from the delivery of a body frame to the next
+/// poll. A shorter wait is a scheduling delay and not caused by a slow client.
 pub const MIN_BACKPRESSURE: Duration = Duration::from_millis(1);
 
-/// Time in microseconds before this chunk during which the client side did not poll the response body. Saturates at 71
+/// Time before a chunk in which the client side did not ask for more of the response body. In microseconds, at most 71
 /// minutes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BackpressureTime(pub u32);
@@ -113,19 +116,19 @@ impl BackpressureTime {
     }
 }
 
-/// Request line and headers, reduced to the fields that the observer may read.
+/// The request line and headers, reduced to the fields that the observer may read.
 #[derive(Debug)]
 pub struct RequestHead {
-    /// Wall-clock time at which the proxy received the request headers. All exported timestamps of the exchange are
-    /// this time plus a duration.
+    /// Wall-clock time at which the proxy received the request headers. All exported timestamps of the request are this
+    /// time plus a duration.
     pub wall: WallTime,
     pub method: http::Method,
-    /// The path as the client sent it, without the query, and cut for telemetry.
+    /// The path that the client sent, without the query. Truncated to the maximum length of a [`Name`].
     pub path: Name,
-    /// The whole path, if `path` is cut. The listener limits its length to 64 KiB.
+    /// The complete path, which the listener limits to 64 KiB. `None` if `path` is not truncated.
     pub whole_path: Option<Box<str>>,
-    /// The model or Azure deployment named in the query, because some APIs have no other field for it. No other part of
-    /// the query reaches the observer: queries can contain keys and signatures.
+    /// The model or Azure deployment that the query names. Some APIs have no other field for the model. The rest of the
+    /// query does not reach the observer, because queries can contain keys and signatures.
     pub model: Option<Name>,
     /// The `:authority` or `Host` that the client sent.
     pub host: Option<Name>,
@@ -147,26 +150,26 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Returns the path as the client sent it, without the query.
+    /// Returns the complete path that the client sent, without the query.
     pub fn sent_path(&self) -> &str {
         self.whole_path.as_deref().unwrap_or(self.path.as_str())
     }
 
-    /// Returns the receive times that earlier proxies reported in `X-Request-Start` and `X-Queue-Start`.
+    /// Returns the values of `X-Request-Start` and `X-Queue-Start`, the receive times that earlier proxies report.
     pub fn starts(&self) -> impl Iterator<Item = &str> {
         let names = ["x-request-start", "x-queue-start"];
         names.into_iter().filter_map(|name| self.headers.get(name))
     }
 }
 
-/// The caller's identity, read from the configured headers and hashed if configured. Clients supply these values, and
-/// the proxy does not verify them.
+/// The caller's identity, read from the configured headers and optionally hashed. The proxy does not verify these
+/// values, because clients supply them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CallerIdentity {
     /// The account that the request belongs to, such as a customer or a team.
     pub tenant: Option<Name>,
-    /// The conversation or run that the request belongs to. Never a metric attribute, because the number of sessions is
-    /// unbounded.
+    /// The conversation or run that the request belongs to. Never a metric attribute, because each session would create
+    /// new series.
     pub session: Option<Name>,
     /// The variant that the request uses: a prompt version, a model version, or an arm of an A/B test.
     pub variant: Option<Name>,
@@ -188,11 +191,11 @@ pub struct ResponseHead {
     /// The headers of [`RESPONSE_HEADERS`] that the response contains.
     pub headers: Headers,
     pub length: Option<u64>,
-    /// Whether the proxy generated this response (502, 503, 504 …).
+    /// Whether the proxy, not the upstream, generated this response (502, 503, 504 …).
     pub from_proxy: bool,
 }
 
-/// Configuration of the exchange's route. All exchanges of a route share one value.
+/// Settings of a route that the observer needs. All requests of a route share one `RouteFacts`.
 #[derive(Clone, Debug)]
 pub struct RouteFacts {
     pub name: Label,
@@ -207,13 +210,12 @@ pub struct RouteFacts {
     pub dialect: Option<Label>,
     /// Length in bytes of the path prefix that the proxy strips before it forwards the request.
     pub stripped: usize,
-    /// Path of the upstream's URL, often empty. The proxy prepends it before it forwards the request. Detection of the
-    /// API uses the resulting path.
+    /// Path of the upstream's URL, often empty. The proxy prepends this path to the path of each request. The API
+    /// format is detected from the resulting path.
     pub base_path: Label,
-    /// Stall threshold: a stream is stalled if it has had a first token but no token for this long.
+    /// Stall threshold. A stream that has produced a token is stalled if no token follows for this long.
     pub stall_after: Duration,
-    /// First-token threshold: a stream that is older than this and has no token is reported as waiting for its first
-    /// token.
+    /// First-token threshold. A stream that has no token after this time is reported as waiting for its first token.
     pub hung_after: Duration,
 }
 
@@ -228,13 +230,13 @@ pub struct LearnedProvider {
 }
 
 impl RouteFacts {
-    /// Default stall threshold, a pause that a reader notices. At a modest 15 tokens per second, the stream is then 30
+    /// Default stall threshold. A reader notices a pause of this length: at 15 tokens per second, the stream is then 30
     /// tokens late.
     pub const STALL_AFTER: Duration = Duration::from_secs(2);
-    /// Default first-token threshold: the shorter of common client timeouts.
+    /// Default first-token threshold. Clients with a short timeout give up after this time.
     pub const HUNG_AFTER: Duration = Duration::from_secs(30);
 
-    /// Returns the facts of an outbound route to `host` and `port` for which nothing else is configured.
+    /// Returns the settings of an outbound route to `host` and `port`. All other settings have their defaults.
     pub fn to(name: &str, host: &str, port: u16) -> Self {
         Self {
             name: Label::known(name),
@@ -251,7 +253,8 @@ impl RouteFacts {
         }
     }
 
-    /// Continues with the provider that `previous` learned, if both routes have the same upstream.
+    /// Copies the inferred provider from `previous`, the same route before a configuration reload, if the upstream is
+    /// unchanged.
     pub fn keep_learned_provider(&self, previous: &Self) {
         let is_same = self.server_address == previous.server_address
             && self.server_port == previous.server_port;
@@ -277,33 +280,35 @@ label_enum! {
     }
 }
 
-/// Trace context of an exchange. The proxy creates the span ids when it accepts the request, because the forwarded
-/// trace header may have to contain them.
+/// Trace context of a request. The proxy creates its span ids when it accepts the request, because the trace header
+/// that it sends upstream may contain these ids.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TraceContext {
     pub trace_id: [u8; 16],
     /// The client's span id, if the client sent one.
     pub parent: Option<[u8; 8]>,
-    /// The client's sampling decision, if the client sent one. A B3 header can contain the decision without a span id.
+    /// The client's sampling decision. `None` if the client sent none. A B3 header can contain a decision without a
+    /// span id.
     pub parent_sampled: Option<bool>,
     pub server_span: [u8; 8],
     pub client_span: [u8; 8],
-    /// The client's `tracestate`, if it is valid and belongs to `parent`. Its length is bounded.
+    /// The client's `tracestate` header, of limited length. `None` if the header is invalid or does not belong to
+    /// `parent`.
     pub state: Option<Box<str>>,
 }
 
-/// How the exchange got its connection to the upstream, and the time that each step took.
+/// How a request got its connection to the upstream, and how long each step took.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectTimings {
-    /// Whether the proxy reused an open connection: an idle HTTP/1.1 connection, or the HTTP/2 connection that all
-    /// streams share.
+    /// Whether the proxy reused an open connection. This is an idle HTTP/1.1 connection, or an HTTP/2 connection that
+    /// several requests share.
     pub reused: bool,
-    /// Time that the exchange waited for connections that it did not open: another exchange was opening the shared
+    /// Time that the request waited for a connection that it did not open. Either another request was opening a shared
     /// HTTP/2 connection, or a reused idle connection turned out to be closed.
     pub wait: Option<Duration>,
-    /// Duration of DNS resolution. `None` if the upstream is configured by IP address.
+    /// Duration of DNS resolution. `None` if the configuration has an IP address, not a host name.
     pub dns: Option<Duration>,
-    /// Time until the TCP connection was open. Includes all addresses that were tried, and the tunnel through an HTTP
+    /// Time to open the TCP connection. Includes failed attempts at other addresses, and the tunnel through an HTTP
     /// proxy.
     pub tcp: Option<Duration>,
     pub tls: Option<Duration>,
@@ -312,8 +317,8 @@ pub struct ConnectTimings {
 }
 
 impl ConnectTimings {
-    /// Returns the stages that occurred, in order. Stages do not overlap, so their sum never exceeds the duration of
-    /// the stage `connect`.
+    /// Returns the stages that occurred, in order. Stages do not overlap, so the sum of their durations never exceeds
+    /// the duration of the stage `connect`.
     pub fn stages(&self) -> impl Iterator<Item = (ConnectStage, Duration)> {
         let parts = [self.wait, self.dns, self.tcp, self.tls];
         ConnectStage::ALL
@@ -334,7 +339,7 @@ label_enum! {
     }
 }
 
-/// How an exchange ended.
+/// How an exchange (a request and its response) ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
     /// The proxy delivered the complete response.
@@ -349,7 +354,7 @@ pub enum Ending {
     TimedOut(TimeoutKind),
     /// This proxy rejected the request and sent nothing upstream.
     Rejected(RejectReason),
-    /// This proxy shut down before the exchange ended.
+    /// This proxy shut down before the response was complete.
     Drained,
 }
 
@@ -358,7 +363,7 @@ label_enum! {
     pub enum UpstreamFailure {
         /// The host name could not be resolved.
         Dns = "dns",
-        /// No TCP connection: the connection was refused or reset, or the address was unreachable.
+        /// The connection was refused or reset, or the address was unreachable, so no TCP connection was opened.
         Connect = "connect",
         /// The TLS handshake failed.
         Tls = "tls",
@@ -386,20 +391,21 @@ label_enum! {
     pub enum RejectReason {
         /// No route matches the request.
         NoRoute = "no_route",
-        /// The request line, the headers or the body are invalid.
+        /// The request line, the headers or the body of the request are invalid.
         BadRequest = "bad_request",
         /// The route's concurrency limit was reached. The queue was full, or no permit became free within the queue
         /// timeout.
         Overload = "overload",
         /// The proxy is shutting down.
         Draining = "draining",
-        /// The request came from this proxy itself: the address of an upstream leads back to the proxy.
+        /// The request came from this proxy itself, because the address of an upstream leads back to the proxy.
         Loop = "loop",
     }
 }
 
 impl Ending {
-    /// Returns the peer that caused the end of an exchange, or `ErrorSource::None` for a complete exchange.
+    /// Returns whether the client, the upstream or this proxy caused the end, or `ErrorSource::None` for a complete
+    /// response.
     pub const fn fault(self) -> ErrorSource {
         match self {
             Self::Complete => ErrorSource::None,
@@ -427,26 +433,26 @@ label_enum! {
     }
 }
 
-/// State of an open exchange that the data path writes and the observer reads: the peer for which the response body
-/// waits.
+/// Whether the body of an open response waits for the client or the upstream. The data path writes this state for the
+/// observer.
 #[derive(Debug, Default)]
 pub struct LiveState {
     waiting: AtomicU8,
     since: AtomicU64,
 }
 
-/// The peer for which a response body waits.
+/// Who has to act before the response body can continue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WaitingFor {
-    /// The proxy polled the upstream's body, and no data has arrived since then.
+    /// The proxy asked the upstream for more of the body, and no data has arrived since then.
     Upstream,
-    /// The proxy delivered a frame, and the client side has not polled for the next one (backpressure).
+    /// The proxy delivered body data, and the client side has not asked for more (backpressure).
     Client,
 }
 
 impl LiveState {
-    /// Records the peer for which the body waits. Uses two relaxed stores. The only reader is the observer, every 250
-    /// ms, and it tolerates a `waiting` and a `since` from different calls.
+    /// Records who the response body waits for, and since when. The two values are not stored atomically. The observer,
+    /// the only reader, tolerates this and reads every 250 ms.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.since.store(since.nanos(), Ordering::Relaxed);
         self.waiting.store(whom as u8, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! The dashboard that compares two variants or two models: their relative speed, and the effect on quality and
-//! cost.
+//! The dashboard that compares two models, or two variants such as prompt versions: speed, quality and cost.
 
 mod queries;
 mod summary;
@@ -44,15 +43,16 @@ pub(super) fn dashboard() -> Dashboard {
     }
 }
 
-/// Returns the names of the visible variables. A comparison is usually across all instances of a service.
+/// Returns the names of the visible variables. Variables such as `instance` are hidden, because a comparison usually
+/// covers all instances.
 fn visible() -> Vec<String> {
     let sides = [Side::A, Side::B].into_iter().flat_map(variables).map(|variable| variable.name);
     ["namespace", "position", "route"].map(str::to_owned).into_iter().chain(sides).collect()
 }
 
-/// Returns the three variables (provider, model, variant) that select A or B. Each has one value. By default, A is the
-/// variant with the most requests, and B is the next variant of the same model. If requests have no variant, B is
-/// another model.
+/// Returns the three variables (provider, model, variant) that select A or B. Each variable has one value. By default,
+/// A is the variant with the most requests, and B is the next variant of the same model. If requests have no variant, B
+/// is another model.
 fn variables(side: Side) -> [Variable; 3] {
     const PROVIDER: &str = "gen_ai_provider_name";
     const MODEL: &str = "gen_ai_request_model";
@@ -88,7 +88,8 @@ fn variables(side: Side) -> [Variable; 3] {
     ]
 }
 
-/// Returns PromQL for the number of requests by a label. Requests that never reached a model are excluded.
+/// Returns PromQL for the number of finished requests per value of `label`. Requests without a known model are
+/// excluded.
 fn requests_by(label: &str, matchers: &str) -> String {
     format!(
         "sum by ({label}) (increase(tokengauge_requests_finished_total{{<lane>, \
@@ -96,7 +97,7 @@ fn requests_by(label: &str, matchers: &str) -> String {
     )
 }
 
-/// Moves the series in `some` behind all others of `query` in descending order.
+/// Negates the values of the series in `some`, so that these series come last in the descending order of `query`.
 fn last(query: &str, some: &str) -> String {
     format!("({query} unless {some}) or -1 * {some}")
 }

@@ -1,6 +1,6 @@
-//! Queries of the comparison. Every query is written once, with two markers in addition to those of
-//! [`query`](super::super::query). `<side>` stands for the label matchers of A or B. `<range>` stands for the time range
-//! of the query. All results are ratios or quantiles, so `increase` is valid for any range.
+//! Queries of the comparison dashboard. Every query is written once, with two markers in addition to those of
+//! [`query`](super::super::query). `<side>` becomes the label matchers of A or B. `<range>` becomes the time range of
+//! the query. Ratios and quantiles do not depend on the length of the range, so `increase` is valid for any range.
 
 #[derive(Clone, Copy)]
 pub(super) enum Side {
@@ -66,8 +66,8 @@ pub(super) const OUTPUT_RATE_P10: &str = "histogram_quantile(0.1, sum by (le) (
     increase(tokengauge_request_output_token_rate_per_second_bucket{<side>}[<range>]))) >= 0";
 pub(super) const TOTAL_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_request_total_token_rate_per_second_bucket{<side>}[<range>]))) >= 0";
-/// Output rate of a stream. Tokens are counted in one encoding, so that the rate is comparable across
-/// providers.
+/// Output tokens per second of streaming time. Tokens are counted in one encoding, so that the rate is comparable
+/// across providers.
 pub(super) const TEXT_RATE: &str = r#"sum(increase(tokengauge_normalized_tokens_total{<side>, gen_ai_request_stream="true"}[<range>])) /
     (sum(increase(tokengauge_stream_active_time_seconds_total{<side>, tokengauge_stream_state="streaming"}[<range>])) > 0)"#;
 pub(super) const FIRST_TOKEN_P50: &str = r#"histogram_quantile(0.5, sum by (le) (
@@ -82,7 +82,8 @@ pub(super) const INTER_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (
 pub(super) const LENGTH: &str =
     "sum(increase(tokengauge_normalized_tokens_total{<side>}[<range>])) /
     (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";
-/// Ratio of failed requests. If there were requests but no failure series exists, the number of failures is 0.
+/// Ratio of failed requests. The ratio is 0, not absent, if there are requests but no series of failed requests exists
+/// yet.
 pub(super) const FAILED: &str = r#"(
     sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome=~"error|timeout|truncated|rejected"}[<range>]))
     or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
@@ -98,14 +99,14 @@ pub(super) const ENDED_BADLY: &str = r#"(
 pub(super) const ENDED_BADLY_BY_KIND: &str = r#"sum by (tokengauge_choice_result) (
     increase(tokengauge_choices_finished_total{<side>, tokengauge_choice_result!="complete"}[<range>]))
     / on () group_left () (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
-/// Cost per thousand requests, grouped by currency. Amounts are not converted.
+/// Cost per thousand requests, grouped by currency. Amounts are not converted to another currency.
 pub(super) const COST: &str =
     "1000 * sum by (tokengauge_currency) (increase(tokengauge_cost_total{<side>}[<range>]))
     / on () group_left () (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)";
 pub(super) const REQUESTS: &str =
     "round(sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))) > 0";
 
-/// A table row: its name, the preferred direction of the value, and the query.
+/// A table row: its name, which values are better (such as `higher`), and the query.
 pub(super) type Measure = (&'static str, &'static str, &'static str);
 
 pub(super) const SPEED: &[Measure] = &[
@@ -128,7 +129,7 @@ pub(super) const PRICE: &[Measure] = &[
     ("Requests", "–", REQUESTS),
 ];
 
-/// Returns the query for all table rows of one side. The currency of a cost becomes part of the row name.
+/// Returns the query for all table rows of A or B. The currency of a cost becomes part of the row name.
 pub(super) fn measures(rows: &[Measure], side: Side) -> String {
     let rows: Vec<String> = rows
         .iter()
@@ -151,8 +152,8 @@ pub(super) enum Limit {
     Upper,
 }
 
-/// Returns PromQL for a limit of the 95 % interval of a quantile. Of n values, the limits are the quantiles that
-/// are 1.96 standard deviations of a binomial distribution away.
+/// Returns PromQL for a limit of the 95 % interval of a quantile q. For n values, the limits are the quantiles q ± 1.96
+/// · √(q · (1 − q) ÷ n), by the binomial distribution.
 pub(super) fn quantile_limit(histogram: &str, quantile: f64, side: Side, limit: Limit) -> String {
     let sign = match limit {
         Limit::Lower => "-",

@@ -1,4 +1,5 @@
-//! The values over the whole time range: ratios with their confidence, and tables of all measures.
+//! The top row of the comparison dashboard, for the whole time range: ratios, how certain they are, and tables of all
+//! measures.
 
 use super::super::panel::{Colour, Column, Kind, Panel, Thresholds};
 use super::queries::{
@@ -47,7 +48,7 @@ pub(super) fn summary() -> Vec<Panel> {
     panels
 }
 
-/// Returns the ratios of speed and length, whose colours show which side is better.
+/// Returns the panels with the ratios of speed and length. The colours show whether B is better.
 fn ratios() -> [Panel; 4] {
     [
         ratio_stat(
@@ -81,7 +82,7 @@ fn ratios() -> [Panel; 4] {
     ]
 }
 
-/// Returns the panel that asks for another selection if A and B are the same.
+/// Returns the panel that asks the viewer for another selection if A and B are the same.
 fn selection() -> Panel {
     let name = |side: Side| {
         let side = side.lower_case();
@@ -124,7 +125,7 @@ fn requests() -> Panel {
     }
 }
 
-/// Returns the panel with the confidence of a ratio of quantiles.
+/// Returns the panel with the range of B ÷ A that chance alone explains, for a quantile.
 fn interval_stat(title: &str, histogram: &str, quantile: f64) -> Panel {
     let ratio = |b, a| {
         let [b, a] = [(b, Side::B), (a, Side::A)]
@@ -189,9 +190,9 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
     }
 }
 
-/// Returns the panel that answers whether B is faster at the cost of quality. The answer is "Yes" if B is faster by
-/// more than 5 %, and its responses are shorter by more than a tenth or have at least one additional failed choice or
-/// request per hundred.
+/// Returns the panel that warns if B is faster at the cost of quality. B must be faster by more than 5 %. In addition,
+/// its responses must be shorter by more than a tenth, or its ratio of failed choices or requests higher by more than
+/// one percentage point.
 fn verdict() -> Panel {
     let more = |question| format!("({} > bool 0.01)", difference(question));
     let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, Over::Shown));
@@ -216,13 +217,13 @@ fn stat(title: &str, unit: &str, description: &str) -> Panel {
     Panel::new(Kind::Stat, title, unit, description)
 }
 
-/// Colours of a ratio B ÷ A: the colour of the lowest ratios, and limits with the colour that applies from each limit
-/// on.
+/// Colours of a ratio B ÷ A: the colour of the lowest ratios, and then limits, each with the colour from this limit
+/// upward.
 type Direction = (Colour, [(f64, Colour); 2]);
 
 const HIGHER_IS_BETTER: Direction = (Colour::Red, [(0.95, Colour::Text), (1.05, Colour::Green)]);
 const LOWER_IS_BETTER: Direction = (Colour::Green, [(0.95, Colour::Text), (1.05, Colour::Red)]);
-/// Shorter responses can be worse. Longer responses are not better.
+/// Marks shorter responses, because they can be worse. Longer responses are not better and not marked.
 const LONGER_IS_BETTER: Direction = (Colour::Orange, [(0.9, Colour::Text), (1.1, Colour::Text)]);
 const FEWER_IS_BETTER: Direction = (Colour::Green, [(-0.01, Colour::Text), (0.01, Colour::Red)]);
 

@@ -77,7 +77,7 @@ pub(super) fn limit(time: Duration) -> Option<f64> {
     (time < Duration::MAX).then_some(time.as_secs_f64())
 }
 
-/// Returns finite numbers only, because JSON cannot represent infinity or NaN.
+/// Returns the number if it is finite. JSON cannot represent infinity or NaN.
 pub(super) fn finite(number: Option<f64>) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
