@@ -1,4 +1,4 @@
-//! The end of an exchange: its outcome and its record.
+//! The end of a request: determines the outcome and creates the record.
 
 use std::sync::Arc;
 
