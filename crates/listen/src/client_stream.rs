@@ -1,7 +1,7 @@
 //! The byte stream of a client connection, which hyper reads and writes, and its orderly close.
 //!
-//! The connection's permit (its place in the connection limit) is part of the stream. When a connection is upgraded to
-//! a WebSocket, hyper hands over the stream, and the permit must stay taken until the WebSocket closes.
+//! The connection's permit is part of the stream. It must stay taken until the end of a WebSocket, for which hyper
+//! hands over the stream.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -44,8 +44,7 @@ impl<T: Transport> Transport for ReplayStream<T> {
     }
 }
 
-/// Nothing to do: a TLS stream that is dropped without a shutdown sends no `close_notify`, so the client sees a
-/// truncated stream.
+/// A TLS stream without a shutdown sends no `close_notify`, so the client sees a truncated stream.
 impl Transport for TlsStream<TcpStream> {
     fn close_abruptly(&self) {}
 }
@@ -79,7 +78,7 @@ impl<T: Transport> ClientStream<T> {
         Self { inner, exchanges, _guards: guards, is_closed: false }
     }
 
-    /// Sends the end of the stream, and then waits until the client closes the connection, for at most [`LINGER`].
+    /// Ends the stream, and then waits for the client to close the connection, for at most [`LINGER`].
     pub(super) async fn close(mut self, leftover: Leftover) {
         if self.is_closed {
             return;

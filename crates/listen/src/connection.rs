@@ -176,8 +176,7 @@ impl Server {
         }
     }
 
-    /// Serves the connection in a new task. A new task is as small as possible, because it does not contain the memory
-    /// that the handshake needed.
+    /// Serves the connection in a new task, which does not contain the memory that the handshake needed.
     fn serve_http<T, H: Handler>(&self, stream: T, http2: bool, service: H::Service, client: Client)
     where
         T: Transport,
@@ -208,7 +207,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Waits for `opening`, such as a TLS handshake, and returns its result. Returns `None` if `opening` fails, takes
-    /// longer than `limit`, or is interrupted by the shutdown of the listener.
+    /// longer than `limit`, or the listener stops first.
     async fn opening<T>(
         &mut self,
         opening: impl Future<Output = std::io::Result<T>>,
@@ -224,7 +223,7 @@ impl Client {
 /// A connection that can shut down gracefully after its current request.
 trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
     /// Whether the protocol reports to the client which requests were not processed, as HTTP/2 does with `GOAWAY`. If
-    /// true, a shutdown loses no request, even in transit.
+    /// true, a shutdown can start at any time.
     const REPORTS_UNPROCESSED: bool;
 
     type Transport: Transport;

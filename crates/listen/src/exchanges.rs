@@ -41,7 +41,7 @@ pub(super) struct Exchanges {
     upgraded: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-/// Counters of a connection that has no active exchange.
+/// Counters of a connection that has no active request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Idleness {
     pub(super) begun: u32,
@@ -178,7 +178,7 @@ impl ActiveExchange {
         self.connection.truncated.store(true, Ordering::Release);
     }
 
-    /// Keeps the permit until the stream of the connection closes, because the request has become a WebSocket.
+    /// Keeps the permit of a WebSocket until the stream of the connection closes.
     pub(super) fn keep_permit(&mut self) {
         self.connection.is_upgraded.store(true, Ordering::Release);
         let mut upgraded = lock(&self.connection.upgraded);

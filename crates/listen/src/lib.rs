@@ -58,9 +58,8 @@ pub struct Config {
     /// Maximum number of requests in flight, including WebSockets. Further requests get status 503. This limit is
     /// needed in addition to `max_connections`, because an HTTP/2 connection carries many requests.
     pub max_requests: usize,
-    /// Time limit for a client to send the headers of an HTTP/1 request. For the first request, the time starts when
-    /// the connection is ready; for later requests, it starts at the first byte. The same limit applies to the TLS
-    /// handshake, and to the first bytes of a connection without TLS.
+    /// Time limit for a client to send the headers of an HTTP/1 request. The time starts when the connection is ready,
+    /// and for later requests at the first byte. The TLS handshake has the same limit of its own.
     pub head_timeout: Duration,
     /// Time limit for a client that has not sent its whole request body and sends no further byte.
     pub body_timeout: Duration,
@@ -94,8 +93,7 @@ impl Config {
     /// because a model may take any time.
     pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
     /// Default time after which an idle connection is closed. Load balancers (AWS, Azure, nginx) reuse connections that
-    /// were idle for up to 60 s. If the proxy closed a connection earlier, the load balancer could answer 502 to a
-    /// request that it has just sent.
+    /// were idle for up to 60 s. An earlier close could turn a request that was just sent into a 502.
     pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
     pub const fn at(address: Address) -> Self {

@@ -27,8 +27,7 @@ pub struct ReceivedBody {
     incoming: Incoming,
     /// The HTTP/1 connection. `None` for HTTP/2, and once the end of the body was read.
     connection: Option<Arc<Exchanges>>,
-    /// Timer for the wait, created when the reader waits for the first time. Most bodies need none, because they arrive
-    /// with their headers.
+    /// Timer, created at the first wait. Most bodies need none, because they arrive with their headers.
     sleep: Option<Pin<Box<Sleep>>>,
     /// Time limit in milliseconds, in a type that takes less memory than a `Duration`. `None` for a two-way stream,
     /// which has no limit.

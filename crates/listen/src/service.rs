@@ -78,8 +78,8 @@ fn asks_for_websocket(headers: &HeaderMap) -> bool {
     upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Future of a response. When the response headers are ready, `active` moves into the response body, so that the
-/// request counts until the body ends.
+/// Future of a response. When the headers are ready, `active` moves into the response body, so that the request counts
+/// until the body ends.
 #[derive(Debug)]
 pub(super) struct CountingFuture<F, P> {
     /// `None` for a request beyond the limit.

@@ -42,7 +42,7 @@ pub(super) enum Accepted {
 }
 
 impl Accepted {
-    /// Returns the IP address of the client. `None` for a Unix socket, or if the address is unknown.
+    /// Returns the IP address of the client, if it is known.
     pub(super) fn client(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(_, connection) => connection.as_ref().map(|it| it.remote.ip().to_canonical()),

@@ -94,9 +94,9 @@ impl ListenerState {
         (Member { state: Arc::clone(self), id }, watcher)
     }
 
-    /// Closes an idle connection to make room for a new one. Among clients with idle connections, the client with the
-    /// most connections is selected, and its longest idle connection is closed. A client therefore cannot lock others
-    /// out with unused connections. This visits every connection, so call it only at the limit.
+    /// Makes room for a new connection. Among clients with idle connections, the one with the most connections loses
+    /// its longest idle connection. A client therefore cannot lock others out with unused connections. Visits every
+    /// connection, so call it only at the limit.
     pub(super) fn close_longest_waiting(&self) {
         let members = lock(&self.members);
         let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();

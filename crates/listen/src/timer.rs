@@ -8,11 +8,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::exchanges::{Exchanges, Idleness};
 
-/// Time limits of a connection without an active exchange.
+/// Time limits of a connection without an active request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitLimits {
-    /// Time limit from the first byte of a request to the end of its headers. For the first request, the time starts
-    /// when the connection is ready.
+    /// From the first byte of a request, or from the opening of the connection, to the end of the headers.
     pub(super) header: Duration,
     /// Time limit from the end of a response to the first byte of the next request.
     pub(super) idle: Duration,
@@ -32,7 +31,7 @@ pub(super) struct WaitTimer {
     /// Whether the connection uses HTTP/2. Only the idle limit then applies, because clients open HTTP/2 connections in
     /// advance and send pings while idle.
     http2: bool,
-    /// `None` while an exchange is active.
+    /// `None` while a request is active.
     wait: Option<Wait>,
     /// Timer for the current limit. It keeps running while a request is active, because an unneeded wake-up costs less
     /// than a new timer per request.
@@ -96,7 +95,7 @@ impl WaitTimer {
         }
     }
 
-    /// Waits until `deadline`. If the timer is set to an earlier time, it is extended only when that time is reached.
+    /// Waits until `deadline`. A timer that ends earlier is extended only when it ends.
     fn poll_deadline(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() > deadline {

@@ -1,4 +1,4 @@
-//! State of a request to a known API: what the request asks for, what the response contains, and the metric labels.
+//! State of a request to a known API: facts about the request and the response, and the metric labels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) struct ApiCall {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing<'a> {
     pub(super) record: &'a Record,
-    /// Whether a part of the exchange was not observed.
+    /// Whether a part of the request was not observed.
     pub(super) gap: bool,
     /// Whether a response below 400 had begun.
     pub(super) answering: bool,
@@ -93,8 +93,8 @@ impl ApiCall {
         }
     }
 
-    /// Returns the requested model. In a WebSocket session, the messages name the model. If they do not, the name comes
-    /// from the request itself: its body, path or query.
+    /// Returns the requested model, from the messages of a WebSocket session, or else from the body, path or query of
+    /// the request.
     pub(super) fn asked(&self) -> Option<&Name> {
         let facts = self.request.facts();
         self.facts().model.as_ref().or(facts.model.as_ref())
@@ -255,8 +255,7 @@ impl ApiCall {
         true
     }
 
-    /// Applies the response headers. `now` is the time since the Unix epoch, for rate limits with an absolute reset
-    /// time.
+    /// Applies the response headers. `now` is the time since the Unix epoch.
     pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) {
         learn_provider(route, &head.headers);
         self.quota = RateLimits::read(&head.headers, now);
@@ -452,8 +451,8 @@ impl ApiCall {
     }
 }
 
-/// Sets the provider of a route for all later requests, if the response headers reveal it. Only for routes whose
-/// configuration and host name no provider.
+/// Sets the provider of a route from the response headers, if neither its configuration nor its host shows the
+/// provider.
 fn learn_provider(route: &RouteFacts, headers: &Headers) {
     if route.provider.is_none() && route.learned_provider.get().is_none() {
         let host = Some(route.server_address.as_str());

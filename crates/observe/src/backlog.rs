@@ -14,16 +14,14 @@ use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 /// chat stream are parsed in a second. An observer that is further behind is overloaded.
 const MAX_LAG: Duration = Duration::from_secs(2);
 
-/// Minimum time between two reads of the clock that counts as a pause of the thread. The work between two reads usually
-/// takes less than a millisecond. 16 events with 64 KiB of text each take 100 ms. A longer time means that the thread
-/// did not run, or loaded a tokenizer.
+/// Minimum time between two reads of the clock that counts as a pause. The work between two reads takes 100 ms at most,
+/// for 16 events with 64 KiB of text each. In a longer time, the thread did not run, or loaded a tokenizer.
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 
 /// Number of events between two reads of the clock. A read takes a tenth of the time of an event.
 const EVENTS_PER_CHECK: usize = 16;
 
-/// Number of body bytes that take about as long as one event. A larger body counts as several events when the next read
-/// of the clock is due.
+/// Number of body bytes that take about as long as one event. A larger body therefore counts as several events.
 const BYTES_PER_EVENT: usize = 1_024;
 
 /// Values and callbacks that the caller of [`Backlog::drain`] provides.

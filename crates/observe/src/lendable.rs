@@ -61,8 +61,7 @@ impl<T> Lendable<T> {
         }
     }
 
-    /// Waits until the value is free and no thread waits in [`Lendable::lend_within`]. Other threads therefore have
-    /// priority.
+    /// Waits until the value is free and no other thread waits for it. Other threads therefore have priority.
     pub(crate) fn lend_last(&self) -> Lent<'_, T> {
         let mut slot = lock(&self.slot);
         loop {

@@ -1,8 +1,8 @@
 //! The observer thread. In a loop, it applies the events of the observation channel to the open requests, checks for
 //! stalls, and sleeps.
 //!
-//! Client input is untrusted and can keep the thread busy for long. Three measures limit the effect: readers wait with
-//! a time limit, the thread lets readers in between two events, and body bytes that are too old are not parsed.
+//! Untrusted input can keep the thread busy for long. Therefore, readers wait with a time limit, the thread lets
+//! readers in between two events, and body bytes that are too old are not parsed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -179,8 +179,8 @@ impl Observer {
         Some(state.read(|requests, at| read(requests, at, lag)))
     }
 
-    /// Returns a future that records heartbeats of the runtime that forwards traffic, and never ends. Heartbeats reveal
-    /// pauses of the runtime and of the whole process, so that such pauses do not count as stalls of the backend.
+    /// Records heartbeats of the runtime that forwards traffic, and never ends. Pauses of the runtime or of the whole
+    /// process therefore do not count as stalls of the backend.
     pub fn run_heartbeat(&self) -> impl Future<Output = ()> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         async move {

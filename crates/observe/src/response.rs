@@ -137,8 +137,8 @@ impl ObservedResponse {
         self.past.followed_by(&last)
     }
 
-    /// Ends a turn (one response of a WebSocket session). Later text counts for the next turn, with the tokeniser of
-    /// `model` if the response has not named another model.
+    /// Ends a turn (one response of a WebSocket session). Later text is counted separately, with the tokeniser of
+    /// `model` if the response has named no other model.
     pub(super) fn end_turn(
         &mut self,
         model: Option<&Name>,

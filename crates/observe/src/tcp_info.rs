@@ -1,7 +1,7 @@
 //! TCP statistics of the kernel for the connections of a request.
 //!
-//! Each connection is queried once while the request is open, and again at its end. The first query is needed, because
-//! the connection may be closed at the end.
+//! Each connection is queried once while the request is open, because it may be closed at the end, and again at the
+//! end.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct TcpInfoReader {
     queries: usize,
 }
 
-/// Both connections of an exchange.
+/// Both connections of a request.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     pub(super) client: PeerConnection,

@@ -20,7 +20,7 @@ struct Call {
 }
 
 impl ToolArguments {
-    /// Adds a part of the arguments of tool call `number` in choice `choice` (one of the alternative answers).
+    /// Adds a part of the arguments of tool call `number` in `choice` (alternative answer).
     pub(super) fn push(&mut self, choice: u32, number: u32, text: &str) {
         let same = |call: &Call| call.choice == choice && call.number == number;
         let known = self.0.iter().rposition(same);
@@ -166,8 +166,7 @@ impl JsonValidator {
         }
     }
 
-    /// Continues or ends a number. A number has no end marker, so it ends at the first character that is not part of
-    /// it.
+    /// Continues or ends a number. A number ends at the first character that is not part of it.
     fn number(&mut self, byte: u8, number: Number) -> State {
         let next = match (number, byte) {
             (Number::Minus, b'0') => Number::Zero,

@@ -25,8 +25,8 @@ pub struct Budget {
 /// Amount that a `Budget` allows in its window.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BudgetLimit {
-    /// Limit on input plus output tokens. If the provider reports no usage, output tokens are counted and input tokens
-    /// are estimated by the proxy.
+    /// Input plus output tokens. If the provider reports no usage, the proxy counts output tokens and estimates input
+    /// tokens.
     Tokens(f64),
     Money {
         amount: f64,
@@ -51,8 +51,8 @@ impl BudgetLimit {
 }
 
 impl Budget {
-    /// Returns the amount that a request spends from this budget, in the budget's unit. `None` if the budget does not
-    /// cover the request, or if the amount is unknown.
+    /// Returns the amount that a request spends from this budget. `None` if the budget does not cover the request, or
+    /// if the amount is unknown.
     pub(super) fn spent(&self, record: &Record) -> Option<f64> {
         let call = record.call.as_ref().filter(|call| self.pays(record, call))?;
         match &self.allowance {

@@ -1,4 +1,4 @@
-//! Population stability index (PSI): a measure of how much two distributions of request or response lengths differ.
+//! Population stability index (PSI): how much two distributions of lengths differ.
 
 use crate::drift::lengths::{Bucket, Lengths};
 
@@ -10,8 +10,7 @@ const BINS: u64 = 10;
 /// as a change.
 pub const FEWEST: u64 = 200;
 
-/// Lower bound for the fraction of lengths in a bin. The index needs a bound, because the logarithm of an empty bin is
-/// undefined.
+/// Lower bound for the fraction of lengths in a bin, because the logarithm of an empty bin is undefined.
 ///
 /// Common implementations use the same value (rapidstats' `epsilon`, datasci-toolkit's `missing_value`). A bin whose
 /// fraction falls from a tenth to zero adds 0.69 to the index. The large weight is intended, because the loss of a

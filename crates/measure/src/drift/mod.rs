@@ -47,11 +47,11 @@ pub struct Config {
     pub exchanges: usize,
 }
 
-/// Baseline with which the latest exchanges are compared.
+/// Baseline with which the latest requests are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Baseline {
     Off,
-    /// The first [`Config::exchanges`] exchanges of each model key since the process start.
+    /// The first [`Config::exchanges`] requests of each model key since the process start.
     First,
     /// The requests of the previous day. Days are periods of 24 h since the process start, so that clock changes do not
     /// make a day shorter or longer.
@@ -64,8 +64,8 @@ pub enum Baseline {
 }
 
 impl Default for Config {
-    /// Returns the default: the latest 1,000 requests are compared with the first 1,000. Chance alone then yields an
-    /// index of 0.02, well below 0.1, the usual threshold for a change.
+    /// Compares the latest 1,000 requests with the first 1,000. Chance alone then yields an index of 0.02, well below
+    /// 0.1, the usual threshold for a change.
     fn default() -> Self {
         Self { baseline: Baseline::First, exchanges: 1_000 }
     }
@@ -93,13 +93,11 @@ pub struct LengthReading {
     /// Population stability index. 0 means unchanged, 0.1 or more a slight change, and 0.25 or more a large change.
     /// `None` if the baseline or the current window has fewer than [`FEWEST`] requests.
     pub index: Option<f64>,
-    /// Mean index that chance alone yields for an unchanged workload. Drift is significant only well above this value.
-    /// `None` if `index` is `None`.
+    /// Mean index that chance alone yields for an unchanged workload. `None` if `index` is `None`.
     pub by_chance: Option<f64>,
-    /// Number of bins of the baseline: usually ten, and fewer if many lengths of the baseline are equal. `None` if
-    /// `index` is `None`.
+    /// Number of bins of the baseline: ten, or fewer if many lengths are equal. `None` if `index` is `None`.
     pub bins: Option<usize>,
-    /// Number of exchanges in the baseline so far.
+    /// Number of requests in the baseline so far.
     pub baseline: u64,
     /// Number of latest requests that are compared with the baseline.
     pub current: u64,
@@ -133,7 +131,7 @@ impl Drift {
         }
     }
 
-    /// Records a finished exchange.
+    /// Records a finished request.
     pub fn ended(&mut self, at: MonotonicInstant, record: &Record) {
         let Some(call) = &record.call else {
             return;
@@ -191,8 +189,8 @@ impl Drift {
     }
 }
 
-/// Estimates the input length in tokens from the size of the prompt in bytes. Failed calls are included, because they
-/// are part of the workload. `None` if the request was not sent upstream.
+/// Estimates the input length in tokens from the size of the prompt in bytes. Includes failed calls, because they are
+/// part of the workload. `None` without a prompt, or if the request was not sent.
 fn input(record: &Record, call: &Call) -> Option<u64> {
     let bytes = call.request.prompt_bytes;
     (bytes > 0 && record.points.sent.is_some()).then(|| bytes.div_ceil(4))

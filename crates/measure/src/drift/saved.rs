@@ -52,8 +52,8 @@ struct Entry {
     route: String,
     #[serde(alias = "vantage")]
     position: ProxyPosition,
-    /// Histogram of input lengths, as pairs. The first number is the lower bound of a bucket in tokens, and the second
-    /// is the number of requests in this bucket.
+    /// Histogram of input lengths, as pairs: the lower bound of a bucket in tokens, and the number of requests in this
+    /// bucket.
     input: Vec<(u64, u32)>,
     output: Vec<(u64, u32)>,
 }

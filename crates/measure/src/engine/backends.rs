@@ -32,8 +32,7 @@ impl Backend {
     }
 }
 
-/// State of one backend at one instant. A metric is `None` if the engine does not report it or if the last scrape is
-/// stale.
+/// State of one backend at one instant. A metric is `None` if the engine does not report it, or if the scrape is stale.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
     pub upstream: Label,
@@ -102,8 +101,7 @@ impl Backends {
         }
     }
 
-    /// Records the result of a scrape of `upstream`. `at` and `wall` are the time of the scrape on the monotonic clock
-    /// and on the wall clock.
+    /// Records the result of a scrape of `upstream`. `wall` is the wall-clock time of `at`.
     pub fn asked(
         &mut self,
         at: MonotonicInstant,

@@ -69,8 +69,8 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value: number(value)? })
 }
 
-/// Splits `inside` at the closing brace. Returns the labels before the brace and the text after the brace. `None` if a
-/// label is malformed or there are too many.
+/// Splits `inside` at the closing brace. Returns the labels and the text after the brace. `None` if a label is
+/// malformed or there are too many.
 fn braced(inside: &str) -> Option<(&str, &str)> {
     let mut rest = inside;
     for _ in 0..=MOST_LABELS {

@@ -23,8 +23,8 @@ pub(super) enum What {
     Awake,
 }
 
-/// One metric name of one engine. Several names can have the same meaning, for example in different engine versions.
-/// The first of them that is present in the page is used.
+/// One metric name of one engine. If several names have the same meaning, the first one that is present in the page is
+/// used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Name {
     pub(super) engine: Engine,
@@ -55,8 +55,7 @@ const fn only(name: Name, label: &'static str, value: &'static str) -> Name {
 use Engine::{LlamaCpp, Nim, Sglang, TensorrtLlm, Tgi, Triton, Vllm};
 use What::{Awake, Hits, KvCache, Misses, PrefixShare, Queries, Running, Waiting};
 
-/// All known metric names. vLLM and NIM call the KV cache usage `_perc` but report a ratio: their documentation defines
-/// 1 as full.
+/// All known metric names. Despite the suffix `_perc`, vLLM and NIM report ratios: 1 means full.
 pub(super) const NAMES: &[Name] = &[
     name(Vllm, Waiting, "vllm:num_requests_waiting"),
     name(Vllm, Running, "vllm:num_requests_running"),

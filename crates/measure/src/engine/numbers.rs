@@ -218,7 +218,7 @@ impl Series {
     }
 }
 
-/// Start of the year 2500 in seconds since 1970. A larger value is implausible, for example a time in milliseconds.
+/// Start of the year 2500 in seconds since 1970. Larger values are implausible, for example milliseconds.
 const MOST_SECONDS: f64 = 16_725_225_600.0;
 
 #[expect(

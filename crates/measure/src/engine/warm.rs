@@ -6,14 +6,14 @@
 //! **Cold**: the backend has to load before it can respond. The engine reports that it sleeps, or its process started
 //! and no request has succeeded since. A response can also report that the model was loaded for it.
 //!
-//! **Warming**: the backend responds, but is not known to be warmed up. Either too few exchanges have succeeded since
+//! **Warming**: the backend responds, but is not known to be warmed up. Either too few requests have succeeded since
 //! it was cold or idle or since this proxy began to observe it, or its process is young.
 //!
 //! **Warm**: any other case.
 //!
-//! The state belongs to an upstream and describes how an exchange admitted now would find it. An upstream that serves
-//! several models counts as one backend. A model load for a single exchange is known from the response to that
-//! exchange.
+//! The state belongs to an upstream and describes how a request admitted now would find it. An upstream that serves
+//! several models counts as one backend. A model load for a single request is known from the response to that
+//! request.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub struct Config {
     pub exchanges: usize,
     /// Age below which a process still counts as warming.
     pub young: Duration,
-    /// Minimum load time, reported in a response, that makes the backend count as cold. A shorter time means that the
-    /// model was already loaded.
+    /// Minimum load time, reported in a response, that makes the backend count as cold. Shorter times are normal for a
+    /// loaded model.
     pub load: Duration,
 }
 
@@ -60,11 +60,11 @@ const SAME_START: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Machine {
     config: Config,
-    /// Number of exchanges in flight at the backend.
+    /// Number of requests in flight at the backend.
     busy: u32,
-    /// When an exchange last started or ended.
+    /// When a request last started or ended.
     touched: Option<MonotonicInstant>,
-    /// When an exchange last succeeded.
+    /// When a request last succeeded.
     answered: Option<MonotonicInstant>,
     /// Number of successful responses that are still needed until the backend counts as warm.
     missing: usize,
@@ -110,7 +110,7 @@ impl Machine {
         state
     }
 
-    /// Records that an exchange left the backend.
+    /// Records that a request left the backend.
     pub fn left(&mut self, at: MonotonicInstant) {
         self.busy = self.busy.saturating_sub(1);
         self.touched = Some(at);
@@ -137,8 +137,7 @@ impl Machine {
         found
     }
 
-    /// Records the start time and sleep state that the engine reported in a scrape. `at` and `wall` are the time of the
-    /// scrape on the monotonic clock and on the wall clock.
+    /// Records the start time and sleep state from a scrape at `at`. `wall` is the wall-clock time of `at`.
     pub fn told(
         &mut self,
         at: MonotonicInstant,

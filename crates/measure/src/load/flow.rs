@@ -48,21 +48,19 @@ impl ModelLoad {
         }
     }
 
-    /// Records the output tokens of a non-streaming response. The tokens are spread evenly over the time from `sent` to
-    /// `end`, because their real times are unknown.
+    /// Records the output tokens of a non-streaming response, spread evenly over the time from sent to end.
     pub fn output_spread(&mut self, over: Range<MonotonicInstant>, tokens: u64) {
         self.latest = self.latest.max(over.end);
         spread(&mut self.whole, over, tokens as f64);
     }
 
-    /// Records the input tokens of a request. The tokens are spread evenly over the time from `sent` to the first
-    /// token, or to `end` if the response has no token.
+    /// Records input tokens, spread evenly over the time from sent to the first token, or to the end if there is none.
     pub fn input_spread(&mut self, over: Range<MonotonicInstant>, tokens: u64) {
         self.latest = self.latest.max(over.end);
         spread(&mut self.input, over, tokens as f64);
     }
 
-    /// Records that an exchange of the model key ended.
+    /// Records that a request of the model key ended.
     pub fn ended(&mut self, at: MonotonicInstant, ended: FinishedRequest) {
         self.latest = self.latest.max(at);
         self.recent.ended(at, ended);
@@ -74,8 +72,7 @@ impl ModelLoad {
         now.saturating_sub(self.streamed.number(self.latest)) > FULL_SLOTS
     }
 
-    /// Returns the throughput and statistics of this model key. Also merges the statistics into `all`, which covers all
-    /// model keys.
+    /// Returns the throughput and statistics of this model key, and adds the statistics to `all`.
     pub(super) fn reading(
         &self,
         at: MonotonicInstant,

@@ -1,4 +1,4 @@
-//! Number of exchanges in each phase, by route key.
+//! Number of requests in each phase, by route key.
 
 use crate::load::{Load, RequestPhase, RouteKey, RouteReading, queue_depth};
 
@@ -29,13 +29,13 @@ impl Load {
         *count = count.saturating_sub(1);
     }
 
-    /// Returns queued exchanges + streams before their first token.
+    /// Returns queued requests + streams before their first token.
     pub fn queue_depth(&self, lane: &RouteKey) -> u64 {
         self.lanes.get(lane).map_or(0, queue_depth)
     }
 
     /// Returns the queue depth including a request that is now in phase `state`. The request counts in any phase,
-    /// because it waits for its first token, also while it is unknown whether the response is a stream.
+    /// because it waits for its first token.
     pub fn queue_depth_with(&self, lane: &RouteKey, state: RequestPhase) -> u64 {
         let is_counted = match state {
             RequestPhase::Queued | RequestPhase::Waiting => true,

@@ -31,7 +31,7 @@ use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::label_enum;
 
 label_enum! {
-    /// Phase of an exchange in flight.
+    /// Phase of a request in flight.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum RequestPhase {
@@ -94,8 +94,7 @@ pub struct Reading {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TotalReading {
     pub input: Throughput,
-    /// Output throughput. The peak is the highest second of all model keys together. It is not the sum of their peaks,
-    /// which occur in different seconds.
+    /// Output throughput. The peak is the highest second of all model keys together, not the sum of their peaks.
     pub output: Throughput,
     pub recent: Summary,
 }
@@ -103,7 +102,7 @@ pub struct TotalReading {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteReading {
     pub lane: RouteKey,
-    /// Exchanges in each phase, in the order of [`RequestPhase::ALL`].
+    /// Requests in each phase, in the order of [`RequestPhase::ALL`].
     pub active: [u64; RequestPhase::ALL.len()],
     /// Streams that wait for a token: first those before their first token, then those after it.
     pub silence: [StalledStreams; 2],
@@ -128,7 +127,7 @@ label_enum! {
 pub struct StalledStreams {
     /// Number of these streams that are stalled.
     pub stalled: u64,
-    /// Longest time that one of the streams has waited for a token. `None` if no stream is waiting.
+    /// Longest wait of a stream for a token; `None` if no stream is waiting.
     pub longest: Option<Duration>,
 }
 
@@ -170,32 +169,31 @@ pub struct ModelReading {
     pub recent: Summary,
 }
 
-/// Statistics of the requests that ended in the last 5 min, or more exactly 4½ to 5 min: ten segments of 30 s, the last
-/// of which is still filling. Percentiles are `None` if no request had the value.
+/// Statistics of the requests that ended in the last 4½ to 5 min: ten segments of 30 s, the last of which is still
+/// filling. Percentiles are `None` if no request had the value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Time to first token in seconds, of streams with at least one token.
     pub time_to_first_token: Option<Percentiles>,
     /// Output TPS of rated streams, in tokens per second.
     pub output_rate: Option<Percentiles>,
-    /// Duration of successful exchanges, in seconds.
+    /// Duration of successful requests, in seconds.
     pub duration: Option<Percentiles>,
     /// Time per output token in seconds: the mean inter-token latency of each stream with two or more tokens.
     pub time_per_output_token: Option<Percentiles>,
-    /// Number of exchanges that ended.
+    /// Number of requests that ended.
     pub finished: u64,
     /// Number of failed requests. Failures caused by the client do not count.
     pub failed: u64,
-    /// Number of streams in each range of output TPS, in the order of [`OutputRateRange::ALL`]. Only streams with an
-    /// output rate count.
+    /// Number of streams per range of output TPS, in the order of [`OutputRateRange::ALL`].
     pub bands: [u64; OutputRateRange::ALL.len()],
     /// Number of streams fast enough for speech, at least [`crate::timing::VOICE_RATE`]. These streams also count in
     /// the highest range.
     pub voice: u64,
 }
 
-/// Tokens per second over windows that end at the last full second. A mean is `None` until the process has run for the
-/// length of its window.
+/// Tokens per second over windows that end at the last full second. A mean is `None` until the process has run for its
+/// window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
     /// Mean of the last ten full seconds, or of all seconds since the start if these are fewer. Only live views show
@@ -236,7 +234,7 @@ pub const MOST_FLOWS: usize = 256;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ModelId(usize);
 
-/// Facts about a finished exchange that load statistics need.
+/// Facts about a finished request that load statistics need.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FinishedRequest {
     /// Whether the request failed for a reason other than the client.
@@ -245,7 +243,7 @@ pub struct FinishedRequest {
     pub time_to_first_token: Option<Duration>,
     /// Output TPS of rated streams, in tokens per second.
     pub output_rate: Option<f64>,
-    /// Duration of successful exchanges.
+    /// Duration of successful requests.
     pub duration: Option<Duration>,
     pub time_per_output_token: Option<Duration>,
 }
@@ -253,7 +251,7 @@ pub struct FinishedRequest {
 /// In-flight requests and the throughput of the last minutes.
 #[derive(Debug, Default)]
 pub struct Load {
-    /// Number of exchanges in each phase, by route key.
+    /// Number of requests in each phase, by route key.
     lanes: FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>,
     /// Index of each model key in `flows`. Entries are never removed, so that a [`ModelId`] always stays valid.
     places: FxHashMap<ModelKey, ModelId>,
@@ -261,8 +259,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Returns the handle of a model key. A key takes little memory until something is counted, because its windows are
-    /// created then.
+    /// Returns the handle of a model key. Its windows are created when something is counted.
     pub fn flow(&mut self, flow: &ModelKey) -> ModelId {
         if let Some(known) = self.places.get(flow) {
             return *known;

@@ -49,13 +49,13 @@ impl LimitType {
 pub struct RateLimitReading {
     pub flow: ModelKey,
     pub limited: LimitType,
-    /// Values of the limit. `reset` is the time from now until the reset. `reset` is `None` if the provider did not
-    /// report a reset, or if the reset has passed.
+    /// Values of the limit. `reset` is the time from now until the reset. `None` if the provider did not report a
+    /// reset, or if it has passed.
     pub allowance: RateLimit,
 }
 
-/// Latest value of every rate limit, for at most [`MOST_FLOWS`] model keys. When a further key arrives, the key with
-/// the oldest value is evicted.
+/// Latest value of every rate limit, for at most [`MOST_FLOWS`] model keys. A further key evicts the key with the
+/// oldest value.
 #[derive(Debug, Default)]
 pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<Said>; LimitType::ALL.len()]>);
 
@@ -81,7 +81,7 @@ impl RateLimitTracker {
         }
     }
 
-    /// Returns all values that have not expired. For each model key, they are in the order of [`LimitType::ALL`].
+    /// Returns all unexpired values, in the order of [`LimitType::ALL`] for each model key.
     pub fn reading(&mut self, at: MonotonicInstant) -> Vec<RateLimitReading> {
         self.forget(at);
         let mut readings = Vec::new();

@@ -17,16 +17,15 @@ const SEGMENTS: u64 = LONGEST_WINDOW.as_secs() / SEGMENT.as_secs();
 /// Significant digits of a histogram. Two digits make percentiles accurate to 1 %.
 const DIGITS: u8 = 2;
 
-/// Factors that convert seconds and tokens per second to the integers in a histogram. The units are 100 µs for times,
-/// 0.01 tokens per second for rates, and 1 µs for times per token, because a fast token takes 1 ms.
+/// Factors that convert values to the integers of a histogram. The units are 100 µs for times, 0.01 tokens per second
+/// for rates, and 1 µs for times per token, because a fast token takes 1 ms.
 const UNITS: [f64; 4] = [10_000.0, 100.0, 10_000.0, 1_000_000.0];
 
 /// Highest value that a histogram stores: one hour, 360,000 tokens per second, or 36 s per token. Higher values are
 /// stored as this value.
 ///
 /// The limit keeps a histogram below 10 KiB, and the forty histograms of a model key below 400 KiB. A histogram grows
-/// only up to its highest value. With first tokens within 5 s, responses within a minute and rates below 300 tokens per
-/// second, a model key takes 200 KiB.
+/// only up to its highest value, so a model key usually takes 200 KiB.
 const HIGHEST: u64 = 36_000_000;
 
 #[derive(Debug)]

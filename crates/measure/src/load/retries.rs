@@ -1,6 +1,6 @@
 //! Retry detection. A storm of retries is load that does not come from users.
 //!
-//! An exchange counts once, by the first of three signals that is present:
+//! A request counts once, by the first of three signals that is present:
 //!
 //! - `x-stainless-retry-count` above 0. The SDKs of OpenAI, Anthropic and others set it.
 //! - An `idempotency-key` that was seen within ten minutes. By definition it marks the same request.
@@ -24,8 +24,7 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::RequestHead;
 use tokengauge_types::label_enum;
 
-/// Time for which requests are remembered: the longest backoff of common SDKs and job queues. An id that appears again
-/// later belongs to a different request.
+/// Longest backoff of common SDKs and job queues. An id that appears again later belongs to a different request.
 const WINDOW: Duration = Duration::from_secs(600);
 
 /// Maximum number of stored hashes of each kind; the oldest is evicted first. The limit is enough for fourteen requests
@@ -56,7 +55,7 @@ pub struct Retries {
 
 impl Retries {
     /// Records a new request. Returns the signal that marks it as a retry, if any, and its key for
-    /// [`failed`](Self::failed). The key is `None` if the request has no id.
+    /// [`failed`](Self::failed) if it has an id.
     pub fn opened(
         &mut self,
         at: MonotonicInstant,

@@ -36,8 +36,7 @@ impl LengthBucket {
 /// Length buckets of a call's prompt and response. `None` means that the length is unknown.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LengthBuckets {
-    /// Input length as reported by the provider. Without a report, an estimate is used: bytes of the prompt's texts ÷
-    /// 4.
+    /// Input length as reported by the provider, or else estimated: bytes of the prompt's texts ÷ 4.
     pub input: Option<LengthBucket>,
     /// Bucket of N, the number of output tokens.
     pub output: Option<LengthBucket>,

@@ -1,5 +1,5 @@
 //! Status of a choice (one of the alternative answers in a response). The status shows whether faster responses are
-//! also worse, for example cut off or refused.
+//! also worse.
 
 use tokengauge_types::label::Name;
 use tokengauge_types::label_enum;
@@ -32,8 +32,7 @@ pub struct ChoiceContent {
 }
 
 label_enum! {
-    /// Status of a choice (one of the alternative answers in a response). If several statuses match, the last one in
-    /// this list applies.
+    /// Status of a choice (alternative answer). If several statuses match, the last one in this list applies.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum ChoiceStatus {
         Complete = "complete",

@@ -33,7 +33,7 @@ use tokengauge_types::event::{
 use tokengauge_types::label::{Label, Name};
 use tokengauge_types::label_enum;
 
-/// All facts about one exchange after its end.
+/// All facts about one request after its end.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub exchange: ExchangeId,
@@ -66,7 +66,7 @@ pub struct Record {
     pub anomalies: Vec<(ParseError, u32)>,
 }
 
-/// Kernel statistics of the connections of an exchange.
+/// Kernel statistics of the connections of a request.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Network {
     /// Connection from the client, or from a proxy in front of this one.
@@ -87,7 +87,7 @@ pub struct ConnectionSample {
     pub retransmits: u32,
 }
 
-/// HTTP facts of an exchange.
+/// HTTP facts of a request.
 #[derive(Clone, Debug)]
 pub struct Http {
     pub method: http::Method,
@@ -160,7 +160,7 @@ pub struct Call {
     pub rates: Rates,
     pub bands: LengthBuckets,
     pub complete: Completeness,
-    /// Queue depth when the exchange was admitted.
+    /// Queue depth when the request was admitted.
     pub queue_depth: u32,
     /// Warm-up state of the backend when the request was admitted. `None` if warm-up detection is off.
     pub warm: Option<WarmupState>,
@@ -180,8 +180,8 @@ pub struct Cost {
     pub amount: f64,
     /// ISO 4217 code, as written in the price table.
     pub currency: Label,
-    /// [`Source::Reported`] if the cost is based on the provider's usage report, and [`Source::Estimated`] if it is
-    /// based on counted or estimated tokens.
+    /// [`Source::Reported`] if the provider reported the tokens, [`Source::Estimated`] if the proxy counted or
+    /// estimated them.
     pub source: Source,
 }
 
@@ -211,7 +211,7 @@ label_enum! {
 }
 
 label_enum! {
-    /// Outcome of an exchange.
+    /// Outcome of a request.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum Outcome {
         Ok = "ok",
@@ -229,7 +229,7 @@ label_enum! {
 }
 
 label_enum! {
-    /// Verdict of one SLO on one exchange.
+    /// Verdict of one SLO on one request.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum Verdict {
         Good = "good",

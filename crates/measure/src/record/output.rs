@@ -18,7 +18,7 @@ pub struct Output {
     pub counted_first: u64,
     /// Tokens of the same text in o200k_base.
     pub standard: u64,
-    /// Reasoning tokens that were billed but not streamed: max(0, reported reasoning − counted streamed reasoning).
+    /// Reasoning tokens that were reported but not streamed: max(0, reported reasoning − counted streamed reasoning).
     pub hidden: u64,
     /// `counted` by kind, in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],

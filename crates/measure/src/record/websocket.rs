@@ -59,9 +59,9 @@ impl WebSocket {
 
     /// Returns the outcome, the error source and `error.type`.
     ///
-    /// An error code in the upstream's close frame means an error. If the session ended with a provider error, this is
-    /// an error too. Any other close frame means success, no matter how the connection ends. Without a close frame, the
-    /// peer that closed the connection first counts as disconnected.
+    /// An error code in the upstream's close frame means an error, and so does a provider error as the last message.
+    /// Any other close frame means success, no matter how the connection ends. Without a close frame, the peer that
+    /// closed the connection first disconnected.
     pub fn settle(
         &self,
         ending: Ending,

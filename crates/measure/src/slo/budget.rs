@@ -19,7 +19,7 @@ pub struct Counts {
     pub bad: u64,
 }
 
-/// Contents of one slot: slot number, number of good events, number of bad events.
+/// Contents of one slot: its number, good events, bad events.
 pub(super) type Slot = (u64, u64, u64);
 
 impl Counts {

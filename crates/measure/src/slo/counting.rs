@@ -1,4 +1,4 @@
-//! Rules for leaving exchanges out of an SLO.
+//! Rules for leaving requests out of an SLO.
 
 use std::time::Duration;
 
@@ -21,8 +21,7 @@ pub struct CountingRules {
     /// Caches, connections and weights are cold then, and a rollout must not spend the error budget.
     #[serde(serialize_with = "seconds")]
     pub warmup: Duration,
-    /// Minimum output tokens for SLIs on rates, because the rate of a short response is not reliable. Shorter responses
-    /// do not count.
+    /// Minimum output tokens for SLIs on rates. Shorter responses do not count, because their rates are unreliable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_output_tokens: Option<u32>,
     /// Failure classes to ignore; each at most once.

@@ -23,10 +23,10 @@ pub enum Sli {
     TotalRate(f64),
     /// The backend never stalled for longer than the route allows. Applies to streams only.
     StallFree,
-    /// The mean inter-token latency was at most this time: (last token − first token − time blocked by the client) ÷ (N
-    /// − 1). Applies only to streams with an output rate.
+    /// The mean inter-token latency, (last − token − blocked) ÷ (N − 1), was at most this time. Applies only to streams
+    /// with an output rate.
     InterToken(#[serde(serialize_with = "seconds")] Duration),
-    /// The exchange ended within this time.
+    /// The request ended within this time.
     Duration(#[serde(serialize_with = "seconds")] Duration),
     /// Output TPS was at least this many tokens per second. Each output token of a stream counts as one event.
     TokensAboveRate(f64),

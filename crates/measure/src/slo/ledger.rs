@@ -85,12 +85,12 @@ impl SloTracker {
         }
     }
 
-    /// Returns whether any SLO judges minutes of the whole system. Such SLOs need samples of the streams in flight.
+    /// Returns whether any SLO judges minutes of the system and needs samples of the streams in flight.
     pub fn has_slices(&self) -> bool {
         self.accounts.iter().any(|account| account.slices.is_some())
     }
 
-    /// Returns the indices of the SLOs that cover a stream in flight and judge minutes of the whole system.
+    /// Returns the indices of the SLOs that judge minutes of the system and cover a stream in flight.
     pub fn slices_of(&self, subject: &Subject<'_>) -> Vec<usize> {
         let accounts = self.accounts.iter().enumerate();
         accounts
@@ -145,8 +145,8 @@ impl SloTracker {
         }
     }
 
-    /// Restores the state of an earlier process. Call this method before the first verdict is recorded. Unchanged SLOs
-    /// continue with a gap for the time between the processes. Other SLOs start at `at`.
+    /// Restores the state of an earlier process, before the first verdict is recorded. Unchanged SLOs continue with a
+    /// gap for the time between the processes. Other SLOs start at `at`.
     ///
     /// # Errors
     /// Returns an error if `state` is invalid. The tracker is then unchanged.
@@ -193,7 +193,7 @@ struct Account {
     excluded: u64,
     budget: Window,
     burn: [Window; BURN_WINDOWS.len()],
-    /// State for an SLO that judges minutes of the whole system. Its instants are on the process clock.
+    /// Slices of an SLO that judges minutes of the system, on the process clock.
     slices: Option<Box<Slices>>,
 }
 
@@ -309,7 +309,7 @@ impl Account {
     }
 }
 
-/// Returns the complete definition of an SLO as JSON. Two SLOs are the same if their definitions are equal.
+/// Returns the complete definition of an SLO as JSON, which identifies the SLO.
 fn identity(objective: &Objective) -> String {
     // Plain structs, strings and numbers always serialise.
     serde_json::to_string(objective).unwrap_or_default()

@@ -1,8 +1,8 @@
 //! SLOs, error budgets and burn rates. Arithmetic only; time is passed in as `at`.
 //!
 //! Each SLO that covers a request judges it once: at its end, or when a time limit passes. Only good and bad verdicts
-//! count, excluded ones do not. SLOs on the throughput of the system judge minutes instead of requests.
-//! `docs/how-to/slos.md` defines what counts and why.
+//! count. SLOs on the throughput of the system judge minutes instead of requests. `docs/how-to/slos.md` defines what
+//! counts and why.
 
 mod budget;
 mod counting;
@@ -63,10 +63,10 @@ pub const BURN_WINDOWS: [(&str, Duration); 7] = [
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
     pub objective: Objective,
-    /// Good events since the process start. The number never decreases, so it can be exported as a counter.
+    /// Good events since the process start, for counters that never decrease.
     pub good: u64,
     pub bad: u64,
-    /// Excluded events since the process start: in scope, but counted neither as good nor as bad.
+    /// Events in scope since the process start that count neither as good nor as bad.
     pub excluded: u64,
     /// Events in the rolling window.
     pub counts: Counts,

@@ -55,8 +55,8 @@ impl Slices {
         closed
     }
 
-    /// Records output tokens. Tokens that arrive at the observer after their slice ended count in the next slice.
-    /// Returns the previous slice if it has just ended and counts.
+    /// Records output tokens. Tokens that arrive after their slice ended count in the next slice. Returns the previous
+    /// slice if it has just ended and counts.
     pub(super) fn add(&mut self, at: MonotonicInstant, tokens: u64) -> Option<Closed> {
         let closed = self.advance(at);
         self.tokens += tokens;

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::slo::budget::Slot;
 
-/// Saved state of an SLO tracker. All instants are nanoseconds on the tracker's timeline, except `wall`, which is
-/// wall-clock time.
+/// Saved state of an SLO tracker. Instants are nanoseconds on the tracker's timeline; `wall` is wall-clock time.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SloState {
@@ -47,8 +46,7 @@ pub struct Restored {
     pub objectives: usize,
     /// Duration of the unobserved time, by the wall clock.
     pub down: Duration,
-    /// How far the wall clock is behind the wall clock in the saved state. The downtime then counts as zero. `None` if
-    /// the clock was not set back.
+    /// How far the wall clock was set back since the state was saved; `None` if not. The downtime then counts as zero.
     pub set_back: Option<Duration>,
 }
 

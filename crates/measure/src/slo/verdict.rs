@@ -1,4 +1,4 @@
-//! Verdict of one SLO on one exchange.
+//! Verdict of one SLO on one request.
 
 use std::time::Duration;
 
@@ -33,11 +33,11 @@ impl Objective {
 }
 
 impl Sli {
-    /// Judges a request without the counting rules. `None` if the SLI does not apply to this kind of request.
+    /// Judges a request without the counting rules. `None` if the SLI does not apply.
     ///
     /// SLIs on tokens, output rates and stalls apply only to streams. SLIs on the duration and the total rate do not
-    /// apply to WebSocket sessions, because the client chooses how long a session lasts. [`Sli::SystemRate`] judges
-    /// minutes and applies to no request.
+    /// apply to WebSocket sessions, because the client chooses their length. [`Sli::SystemRate`] judges minutes, not
+    /// requests.
     fn judge(self, record: &Record, call: &Call, standing: Standing) -> Option<Verdict> {
         let session = record.websocket.is_some();
         match self {

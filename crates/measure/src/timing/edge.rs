@@ -13,7 +13,7 @@ use tokengauge_types::clock::WallTime;
 /// value.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// Upper bound of numbers that are read as seconds. A clock in seconds reaches this number in the year 5138.
+/// Upper bound of numbers that are read as seconds. As a time, it lies in the year 5138.
 const SECONDS_BELOW: f64 = 1e11;
 
 /// Returns `accept` − the earliest valid time in `starts`. `None` if no time is valid.

@@ -21,7 +21,7 @@ const MOST_KEPT: usize = 64;
 /// Recent pauses of this process.
 #[derive(Clone, Debug, Default)]
 pub struct PauseDetector {
-    /// Late heartbeats, oldest first: the time at which each was due and the time at which it came.
+    /// When each late heartbeat was due and when it came, oldest first.
     known: VecDeque<(MonotonicInstant, MonotonicInstant)>,
     last_beat: Option<MonotonicInstant>,
 }

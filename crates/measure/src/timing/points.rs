@@ -1,4 +1,4 @@
-//! Timestamps of one exchange, and the stages between them.
+//! Timestamps of one request, and the stages between them.
 
 use std::time::Duration;
 
@@ -105,9 +105,8 @@ impl Timestamps {
         Some(self.token?.since(self.accept))
     }
 
-    /// Returns the upstream's time to first token: token − uploaded. The time starts at the end of the upload, because
-    /// the backend needs the whole request. If the first token arrives before the end of the upload, the result is
-    /// token − sent.
+    /// Returns the upstream's time to first token: token − uploaded, because the backend needs the whole request. If
+    /// the first token arrives before the end of the upload, the result is token − sent.
     pub fn upstream_time_to_first_token(&self) -> Option<Duration> {
         let token = self.token?;
         let has_request = self.uploaded.filter(|at| *at <= token);

@@ -6,11 +6,10 @@ use crate::record::Output;
 use crate::timing::points::Timestamps;
 use tokengauge_types::label_enum;
 
-/// Minimum number of output tokens after the first chunk for an output rate. The rate of fewer tokens is not
-/// meaningful.
+/// Minimum number of output tokens after the first chunk for a meaningful output rate.
 pub const FEWEST_RATED_TOKENS: f64 = 10.0;
 
-/// Minimum decode time (first token to last token) for an output rate. The rate of a shorter time is not meaningful.
+/// Minimum decode time (first to last token) for a meaningful output rate.
 pub const SHORTEST_RATED_DECODE: Duration = Duration::from_millis(100);
 
 /// Rates of one response in tokens per second, and its time per output token.
@@ -23,8 +22,7 @@ pub struct Rates {
     pub unrated: Option<Unrated>,
     /// Total TPS = N ÷ (end − accept), which includes prefill.
     pub total: Option<f64>,
-    /// Time per output token = (last − token − blocked) ÷ (N − 1). `None` if N < 2, or if all tokens arrived at once so
-    /// that their times are unknown.
+    /// Time per output token = (last − token − blocked) ÷ (N − 1). `None` if N < 2, or if all tokens arrived at once.
     pub time_per_output_token: Option<Duration>,
 }
 
@@ -74,7 +72,7 @@ pub const VOICE_RATE: f64 = 100.0;
 
 impl Rates {
     /// Computes the rates of a streamed response. `blocked` is the time between the first and the last token in which
-    /// the client did not read. `observed` is false if the proxy lost part of the stream; then no rate is reported.
+    /// the client did not read. `observed` is false if the proxy lost part of the stream.
     pub fn of_stream(
         points: &Timestamps,
         output: &Output,

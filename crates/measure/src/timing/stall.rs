@@ -46,7 +46,7 @@ pub struct Stall {
     pub lasted: Option<Duration>,
 }
 
-/// Stalls of one exchange.
+/// Stalls of one request.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stalls {
     pub count: u32,
@@ -71,8 +71,7 @@ pub struct StallThresholds {
 }
 
 impl StallThresholds {
-    /// Factor for the first-token threshold of reasoning requests. Such requests may be silent for long, because
-    /// providers may not stream the reasoning.
+    /// Factor for the first-token threshold of reasoning requests, because providers may not stream the reasoning.
     const REASONING_FACTOR: u32 = 10;
 
     /// Returns the stall thresholds for a request on `route`. `reasons` is true if the request asks for reasoning.
@@ -82,8 +81,8 @@ impl StallThresholds {
     }
 }
 
-/// Clock that measures how long a stream has been without a token. It starts when the backend has the complete request,
-/// and restarts at each token. Time in which the client does not read or this process is paused does not count.
+/// Measures how long a stream has been without a token. The clock starts at admission, and restarts with each part of
+/// the upload and at each token. It stops while the client does not read and while this process is paused.
 #[derive(Clone, Debug, Default)]
 pub struct StallClock {
     awaited: StallPhase,
@@ -199,14 +198,14 @@ impl StallClock {
         Some(stall)
     }
 
-    /// Returns how long the backend has been silent at `at`, minus delays by the client and this proxy. The delays are
-    /// those known at the last check.
+    /// Returns how long the backend has been silent at `at`, minus the delays by the client and this proxy known at the
+    /// last check.
     pub fn idle(&self, at: MonotonicInstant) -> Option<Duration> {
         let excused = self.blocked + self.pending + self.own;
         Some(at.since(self.since?).saturating_sub(excused))
     }
 
-    /// Returns the stalls of the finished exchange.
+    /// Returns the stalls of the finished request.
     pub fn into_stalls(self) -> Stalls {
         self.stalls
     }

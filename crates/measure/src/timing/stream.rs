@@ -1,5 +1,4 @@
-//! Live measurements of a stream: gaps between chunks, and tokens per chunk. Each measurement is reported as soon as it
-//! is known.
+//! Live measurements of a stream: gaps between chunks, and tokens per chunk.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ pub enum LiveSample {
     InterToken { latency: Duration, tokens: u32 },
     /// Gap between chunks with text.
     InterChunk { gap: Duration },
-    /// Number of tokens in one chunk with text. 0 if the text only extends the last token of the previous chunk.
+    /// Number of tokens in one chunk with text. 0 if the text only extends the last token.
     ChunkTokens { tokens: u32 },
     /// Time per output chunk of the OpenTelemetry semantic conventions: the gap before each chunk except the first,
     /// with or without tokens.
@@ -58,7 +57,7 @@ impl StreamTiming {
         self.blocked_since_token += time;
     }
 
-    /// Records a chunk. `tokens` is the proxy's token count of the chunk's text, and `None` for a chunk without text.
+    /// Records a chunk. `tokens` is the proxy's count of its text; `None` without text.
     ///
     /// The count is 0 if the text only extends the last token of the previous chunk. The gap for the inter-token
     /// latency then extends to the next chunk.

@@ -28,7 +28,7 @@ use tokengauge_types::label::{CardinalityLimiter, Name};
 /// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
 
-/// An open exchange, as observed so far.
+/// An open request, as observed so far.
 #[derive(Debug)]
 pub struct Exchange {
     pub(crate) id: ExchangeId,
@@ -50,10 +50,9 @@ pub struct Exchange {
     /// Whether the request is queued for a permit of the concurrency limit.
     queued: bool,
     pub(crate) queue_depth: u32,
-    /// Whether a part of the exchange was not observed.
+    /// Whether a part of the request was not observed.
     pub(crate) gap: bool,
-    /// Body bytes that were not parsed because of a limit or the memory budget, since the last call of
-    /// `take_unread_bytes`.
+    /// Body bytes that were not parsed because of a limit or the memory budget, and are not reported yet.
     unread_bytes: u64,
     broken: bool,
     budget: RequestBudget,
@@ -143,9 +142,9 @@ impl Exchange {
         }
     }
 
-    /// Checks for a stall at `at`. Called periodically, so that a stall is reported while it lasts, and before each
-    /// event, so that a stall that the event ends is not missed. `unread` is the time for which the client has not read
-    /// and which no event has reported yet.
+    /// Checks for a stall at `at`. Called periodically, to report a stall while it lasts, and before each event, to
+    /// record a stall that the event ends. `unread` is the time for which the client has not read and which no event
+    /// has reported yet.
     pub fn check_stall(
         &mut self,
         at: MonotonicInstant,
@@ -323,8 +322,8 @@ impl Exchange {
         self.head = Some(head);
     }
 
-    /// Selects the API of a request from its body, if several APIs share the path. Called at the response or at the
-    /// end. If the request `failed` before its whole body was observed, the API guessed from the path stays.
+    /// Selects the API of a request from its body, if several APIs share the path. If the request `failed` before its
+    /// whole body was observed, the API guessed from the path stays.
     fn settle_api(&mut self, failed: bool) {
         let may_go_on = failed && !self.has_whole_request();
         self.call.take_if(|call| !call.settle_api(may_go_on));

@@ -144,8 +144,8 @@ impl ActiveRequest {
         stalls
     }
 
-    /// Selects the metric label set of the request, once the model is confirmed by the response headers or by the first
-    /// message of a session. Then records the early samples.
+    /// Selects the metric label set of the request, once the response or the session has confirmed the model. Then
+    /// records the early samples.
     pub(super) fn bind(
         &mut self,
         at: MonotonicInstant,
@@ -310,8 +310,8 @@ impl ActiveRequest {
     }
 }
 
-/// Adds the backend's warm-up state to the record. A successful response can correct the state at admission, for
-/// example if it reports a long load time.
+/// Adds the backend's warm-up state to the record. A response that reports a long load time corrects the state at
+/// admission.
 pub(super) fn record_warmth(
     backends: &mut Backends,
     at: MonotonicInstant,

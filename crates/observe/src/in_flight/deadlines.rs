@@ -31,8 +31,7 @@ impl Deadlines {
         self.open.is_none()
     }
 
-    /// Sets the time limits of the request. Limits that the request has already exceeded are omitted, so that none
-    /// counts twice.
+    /// Sets the time limits of the request, without those that the request has already exceeded.
     pub(super) fn set(&mut self, mut deadlines: Vec<Deadline>, slos: &SloTracker) {
         let is_missed = |deadline: &Deadline| {
             let name = slos.objective(deadline.objective).map(|objective| &objective.name);

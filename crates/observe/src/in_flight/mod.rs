@@ -253,8 +253,8 @@ impl InFlightRequests {
         }
     }
 
-    /// Sets the function that reads TCP statistics from the kernel. It is called for each connection of a request: once
-    /// while the request is open, and once at its end.
+    /// Sets the function that reads TCP statistics from the kernel. It is called for each connection: once while the
+    /// request is open, and once at its end.
     pub fn set_tcp_info_query(&mut self, query: TcpInfoQuery) {
         self.tcp_info = TcpInfoReader::new(query);
     }

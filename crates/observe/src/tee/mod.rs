@@ -65,15 +65,15 @@ pub struct ChannelLosses {
     pub exchanges: u64,
 }
 
-/// Carries events and copies of body bytes from the threads that forward traffic to the observer.
+/// Carries events and copied body bytes to the observer.
 ///
 /// Events are never lost. Body bytes beyond the budget are replaced by a
 /// [`Gap`](tokengauge_types::event::ObserverEvent::Gap) event. If the observer falls far behind, new requests are not
-/// observed at all, because this is better than losing random chunks of all requests.
+/// observed at all. This is better than losing random chunks of all requests.
 #[derive(Debug, Default)]
 pub struct ObservationChannel {
-    /// Buffers, selected by the id of the request, so that the events of a request stay in order. A selection by thread
-    /// would not work, because tasks move between threads.
+    /// Buffers, selected by request id, so that the events of a request stay in order. Tasks move between threads, so
+    /// one buffer per thread would not work.
     shards: Vec<Mutex<Shard>>,
     last_exchange: AtomicU64,
     open: AtomicU64,
@@ -109,8 +109,7 @@ impl ObservationChannel {
         self.shards.len()
     }
 
-    /// Moves the content of buffer `shard` into `batch`, and the emptied memory of `batch` into the buffer. If `shard`
-    /// is out of range, `batch` is empty afterwards.
+    /// Swaps the content of buffer `shard` with the emptied memory of `batch`. A buffer that does not exist is empty.
     pub fn drain(&self, shard: usize, batch: &mut Batch) {
         shard::clear(batch);
         if let Some(shard) = self.shards.get(shard) {
@@ -140,7 +139,7 @@ impl ObservationChannel {
         }
     }
 
-    /// Returns the number of exchanges that have not ended.
+    /// Returns the number of requests that have not ended.
     pub fn open_exchanges(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }

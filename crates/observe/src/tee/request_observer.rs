@@ -22,7 +22,7 @@ pub struct RequestObserver(Arc<SharedState>);
 struct SharedState {
     channel: Arc<ObservationChannel>,
     id: ExchangeId,
-    /// Whether the exchange is excluded from observation.
+    /// Whether the request is excluded from observation.
     is_muted: bool,
     /// Whether the end was reported. Written under the lock of the buffer, so that no event can follow the end.
     ended: AtomicBool,
@@ -145,8 +145,7 @@ impl RequestObserver {
         self.0.ended.load(Ordering::Acquire)
     }
 
-    /// Returns how a request ends whose response body is dropped early: aborted by the client, or by the shutdown of
-    /// this process.
+    /// Returns the ending for a response body that was dropped: aborted by the client, or by the shutdown.
     pub fn abandoned(&self) -> Ending {
         self.0.abandoned()
     }

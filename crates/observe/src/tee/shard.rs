@@ -72,8 +72,8 @@ impl Shard {
         true
     }
 
-    /// Returns whether more than half of the budget is used, so that the caller must wake the observer. Returns `true`
-    /// only once until the observer reads the buffer.
+    /// Returns whether more than half of the budget is used, so that the observer must be woken. Returns `true` at most
+    /// once between two reads.
     pub(super) fn passed_half(&mut self) -> bool {
         !self.is_reported && self.weight() > self.budget / 2 && {
             self.is_reported = true;

@@ -1,8 +1,7 @@
 //! Zipkin's B3 trace headers: the single header `b3`, or several `X-B3-*` headers
 //! (github.com/openzipkin/b3-propagation).
 //!
-//! Trace ids have 64 or 128 bits. A 64-bit id is read as the lower half of a 128-bit id. Trace ids are always written
-//! with 128 bits.
+//! Trace ids have 64 or 128 bits. A 64-bit id is the lower half of a 128-bit id. This module always writes 128 bits.
 
 use http::{HeaderMap, HeaderName};
 

@@ -15,8 +15,7 @@ const KEYS: [&str; 2] = ["gen_ai.conversation.id", "session.id"];
 const MOST_MEMBERS: usize = 64;
 const LONGEST: usize = 8_192;
 
-/// Returns the conversation id: the first valid value of the preferred key, percent-decoded. The length is limited like
-/// that of every name from outside.
+/// Returns the conversation id: the first valid value of the preferred key, percent-decoded and limited in length.
 pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
     let mut found = [None, None];
     let mut left = LONGEST;

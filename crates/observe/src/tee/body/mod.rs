@@ -158,8 +158,7 @@ pin_project! {
 }
 
 impl<B: Body<Data = Bytes>> ResponseBody<B> {
-    /// Observes the response body `inner`. Does not observe it if the request has already ended, or if the connection
-    /// was upgraded to another protocol.
+    /// Observes `inner`. Has no effect if the request has ended or was upgraded to another protocol.
     pub fn new(inner: B, observer: RequestObserver) -> Self {
         let is_over = observer.is_ended() || observer.is_upgraded();
         if !is_over {
