@@ -1,7 +1,7 @@
 //! The byte stream of a client connection, which hyper reads and writes, and its orderly close.
 //!
-//! The connection's permit is part of the stream. It must stay taken until the end of a WebSocket, for which hyper
-//! hands over the stream.
+//! The connection's permit is part of the stream. It must stay taken until the end of a WebSocket, which continues on
+//! the stream without hyper.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -240,7 +240,7 @@ impl ApiCall {
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
-    /// If several APIs share the path, selects the API from the keys of the request body. Returns `false` if the body
+    /// Selects the API from the keys of the request body, if several APIs share the path. Returns `false` if the body
     /// matches none of these APIs. `may_go_on` means that more of the body can follow. The API guessed from the path
     /// then stays.
     pub(super) fn settle_api(&mut self, may_go_on: bool) -> bool {

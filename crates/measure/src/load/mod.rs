@@ -46,14 +46,14 @@ label_enum! {
     }
 }
 
-/// Labels of the in-flight gauges: only what is known when a request begins.
+/// Route key: the label set of the in-flight gauges, which is known when a request begins.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct RouteKey {
     pub route: Label,
     pub position: ProxyPosition,
 }
 
-/// Labels of the throughput metrics.
+/// Model key: the label set of the throughput metrics.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ModelKey {
     pub provider: Label,

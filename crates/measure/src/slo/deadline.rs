@@ -13,8 +13,8 @@ use tokengauge_types::clock::MonotonicInstant;
 pub struct Deadline {
     /// Index of the SLO.
     pub objective: usize,
-    /// Longest good time since the receipt of the request headers. Time in which the client did not read is not
-    /// included.
+    /// Longest time since the receipt of the request headers that counts as good. Time in which the client did not read
+    /// is not included.
     pub limit: Duration,
     pub awaited: Awaited,
 }

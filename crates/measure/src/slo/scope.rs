@@ -32,8 +32,8 @@ fn word<S: serde::Serializer>(operation: &Option<Operation>, to: S) -> Result<S:
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub route: &'a Label,
-    /// Requested model name, which is the name that configurations and failed requests use. If the request names no
-    /// model, the model label of the metrics.
+    /// Requested model name, because configurations use this name and failed requests have no other. If the request
+    /// names no model, the model label of the metrics is used.
     pub model: &'a str,
     pub tenant: Option<&'a str>,
     pub operation: Operation,

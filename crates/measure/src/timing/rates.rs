@@ -15,8 +15,8 @@ pub const SHORTEST_RATED_DECODE: Duration = Duration::from_millis(100);
 /// Rates of one response in tokens per second, and its time per output token.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Output TPS = (N − n₁) ÷ (last − token − blocked), which excludes prefill. n₁ is the number of tokens in the
-    /// first chunk: N × counted n₁ ÷ counted total.
+    /// Output TPS, prefill excluded: (N − n₁) ÷ (last − token − blocked). N is the number of output tokens. n₁ is the
+    /// part in the first chunk: N × counted n₁ ÷ counted total.
     pub output: Option<f64>,
     /// Reason why `output` is missing, for a streamed generation.
     pub unrated: Option<Unrated>,
