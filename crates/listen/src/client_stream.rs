@@ -1,7 +1,7 @@
-//! The byte stream of a client connection below hyper, and its orderly close.
+//! The byte stream of a client connection, which hyper reads and writes, and its orderly close.
 //!
-//! hyper hands the stream over when a connection is upgraded to a WebSocket. The permit and the membership of a
-//! connection are therefore part of its stream, not of the task that serves HTTP.
+//! The connection's permit is part of the stream. It must stay taken until the end of a WebSocket, which continues on
+//! the stream without hyper.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,15 +18,16 @@ use super::exchanges::{Exchanges, Leftover};
 use super::replay::ReplayStream;
 use super::state::Member;
 
-/// Maximum time for which a connection stays open after its last response, until the client closes it.
+/// After the last response, maximum wait for the client to close the connection.
 ///
-/// If a socket is closed with unread data, the kernel sends RST. A client that receives RST can lose the data before,
-/// such as the last response. nginx has a limit of 5 s between two reads (`lingering_timeout`).
+/// If a socket is closed with unread data, the kernel sends RST. A client that receives RST can lose data that arrived
+/// earlier, such as the last response. nginx has a similar limit: 5 s between two reads (`lingering_timeout`).
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A transport that carries client connections.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// Ensures that the client sees an error, not an orderly close, if the stream is closed without a shutdown.
+    /// Ensures that dropping the stream without a shutdown looks like an error to the client, not like an orderly
+    /// close.
     fn close_abruptly(&self);
 }
 
@@ -43,7 +44,7 @@ impl<T: Transport> Transport for ReplayStream<T> {
     }
 }
 
-/// Without a shutdown, no `close_notify` is sent. The client sees a truncated stream.
+/// A TLS stream without a shutdown sends no `close_notify`, so the client sees a truncated stream.
 impl Transport for TlsStream<TcpStream> {
     fn close_abruptly(&self) {}
 }
@@ -61,14 +62,14 @@ pub(super) struct ConnectionGuards {
     pub(super) permit: OwnedSemaphorePermit,
 }
 
-/// A client's byte stream that reports three events to [`Exchanges`]: bytes were read, the client accepted written
-/// bytes or not, and hyper has written all data.
+/// A client's byte stream. It reports three kinds of events to [`Exchanges`]: bytes were read, a write was accepted or
+/// blocked, and hyper has written all data.
 #[derive(Debug)]
 pub(super) struct ClientStream<T> {
     inner: T,
     exchanges: Arc<Exchanges>,
     _guards: ConnectionGuards,
-    /// Whether the client has closed its side, or the connection has failed.
+    /// Whether the client has closed its side of the connection, or the connection has failed.
     is_closed: bool,
 }
 
@@ -77,7 +78,7 @@ impl<T: Transport> ClientStream<T> {
         Self { inner, exchanges, _guards: guards, is_closed: false }
     }
 
-    /// Closes the stream after the client has received all data.
+    /// Ends the stream, and then waits for the client to close the connection, for at most [`LINGER`].
     pub(super) async fn close(mut self, leftover: Leftover) {
         if self.is_closed {
             return;

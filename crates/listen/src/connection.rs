@@ -1,5 +1,4 @@
-//! One client connection: the TLS handshake, the detection of the HTTP version, serving, and the shutdown with
-//! the listener.
+//! Serves one client connection: TLS handshake, detection of the HTTP version, requests, and shutdown.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -75,15 +74,16 @@ pub(super) struct Server {
     requests: RequestSettings,
 }
 
-/// Maximum number of bytes of a response that wait for a client, per HTTP/1 connection or HTTP/2 stream. Also the maximum
-/// size of HTTP/1 request headers. 64 KiB holds hundreds of chunks, and the headers of known clients several times.
-/// With hyper's default of 400 KiB, each client that does not read would take half a megabyte.
+/// Maximum number of response bytes that are buffered for a client, per HTTP/1 connection or HTTP/2 stream. Also the
+/// maximum size of HTTP/1 request headers. 64 KiB holds hundreds of chunks, and several times the headers of known
+/// clients. hyper's default is 400 KiB, which is too much memory for each client that does not read.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no such ping.
+/// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no pings.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
-/// Maximum number of streams per HTTP/2 connection: hyper's default. RFC 9113 recommends at least 100.
+/// Maximum number of concurrent streams per HTTP/2 connection, the same as hyper's default. RFC 9113 recommends at
+/// least 100.
 const MAX_STREAMS: u32 = 200;
 
 impl Server {
@@ -176,8 +176,7 @@ impl Server {
         }
     }
 
-    /// Serves the connection in a new task of exactly the size that serving needs. The memory that opened the
-    /// connection is freed.
+    /// Serves the connection in a new task, which does not contain the memory that the handshake needed.
     fn serve_http<T, H: Handler>(&self, stream: T, http2: bool, service: H::Service, client: Client)
     where
         T: Transport,
@@ -207,8 +206,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Waits for `opening` and returns its result. Returns `None` if `opening` fails, if it takes longer than
-    /// `limit`, or if the listener stops first.
+    /// Waits for `opening`, such as a TLS handshake, and returns its result. Returns `None` if `opening` fails, takes
+    /// longer than `limit`, or the listener stops first.
     async fn opening<T>(
         &mut self,
         opening: impl Future<Output = std::io::Result<T>>,
@@ -221,18 +220,18 @@ impl Client {
     }
 }
 
-/// A connection that can shut down gracefully after its current exchange.
+/// A connection that can shut down gracefully after its current request.
 trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
-    /// Whether the protocol reports to the client which requests were not processed. If true, a graceful
-    /// shutdown can start at any time.
+    /// Whether the protocol reports to the client which requests were not processed, as HTTP/2 does with `GOAWAY`. If
+    /// true, a shutdown can start at any time.
     const REPORTS_UNPROCESSED: bool;
 
     type Transport: Transport;
 
-    /// Closes the connection after the current exchange, or immediately if no exchange is active.
+    /// Closes the connection after its current response, or immediately if no request is active.
     fn finish(&mut self);
 
-    /// Returns the stream of a connection that has ended, if the stream may need an orderly close.
+    /// After the connection has ended, returns its stream for an orderly close. `None` if no orderly close is needed.
     fn into_stream(self) -> Option<ClientStream<Self::Transport>>;
 }
 
@@ -271,23 +270,22 @@ where
         self.as_mut().graceful_shutdown();
     }
 
-    /// Returns `None`. An orderly close of the stream is not needed, because HTTP/2 frames show the client which
-    /// responses are complete.
+    /// Returns `None`: an orderly close is not needed, because HTTP/2 frames show the client which responses are
+    /// complete.
     fn into_stream(self) -> Option<ClientStream<T>> {
         None
     }
 }
 
-/// Future that serves a connection. It is hand-written, because an `async` block would store the connection
-/// twice.
+/// Future that serves a connection. It is hand-written, because an `async` block would contain the connection twice.
 struct Serving<C> {
     /// `None` once the connection has ended.
     open: Option<Open<C>>,
     exchanges: Arc<Exchanges>,
     end: Shutdown,
     timer: WaitTimer,
-    /// Receives the wake-ups that hyper sends to its own connection task when a handler polls a request body.
-    /// The notifier handles such a wake-up within the same poll.
+    /// Receives wake-ups of hyper's connection task. hyper wakes its own task when a handler polls a request body. Such
+    /// a wake-up is handled within the same poll.
     notifier: Arc<Notifier>,
     waker: Waker,
 }
@@ -302,8 +300,8 @@ struct Open<C> {
 enum Shutdown {
     /// No shutdown is due. The client decides when the connection ends.
     Open,
-    /// The graceful shutdown starts as soon as the number of started exchanges differs from `begun`. An idle connection
-    /// can therefore serve one more exchange.
+    /// A graceful shutdown starts as soon as the number of started requests differs from `begun`. If `begun` is the
+    /// current number, the connection serves one more request first.
     Unless { begun: u32 },
     /// The graceful shutdown was started.
     Started,
@@ -324,7 +322,7 @@ impl<C: Graceful> Serving<C> {
         Self { open, exchanges, end: Shutdown::Open, timer, notifier, waker }
     }
 
-    /// Applies a new phase of the listener. Returns whether the connection ends immediately.
+    /// Applies a new phase of the listener. Returns whether the connection must end immediately.
     fn enter(&mut self, phase: Phase) -> bool {
         if phase > Phase::Serving && !C::REPORTS_UNPROCESSED {
             self.exchanges.close();
@@ -346,8 +344,8 @@ impl<C: Graceful> Serving<C> {
         false
     }
 
-    /// Starts the graceful shutdown if it is due. If this returns true, the shutdown has started and the
-    /// connection must be polled again.
+    /// Starts the graceful shutdown if it is due. Returns whether the shutdown was started. The caller must then poll
+    /// the connection again.
     fn end_if_due(&mut self) -> bool {
         let due = match self.end {
             Shutdown::Unless { begun } => self.exchanges.begun() != begun,
@@ -366,7 +364,7 @@ impl<C: Graceful> Serving<C> {
         }
     }
 
-    /// Polls hyper until it waits for the client or a handler. Returns `Ready` when the connection has ended.
+    /// Polls hyper until hyper waits for the client or for a handler. Returns `Ready` when the connection has ended.
     fn poll_connection(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.end_if_due();
         self.notifier.enter(cx.waker());
@@ -402,7 +400,7 @@ impl<C: Graceful> Serving<C> {
     }
 }
 
-/// Closes the connection after the client has received everything, unless the listener aborts its connections first.
+/// Closes the stream in an orderly way. Stops early if the listener aborts its connections.
 async fn close<T: Transport>(
     stream: ClientStream<T>,
     leftover: Leftover,

@@ -1,8 +1,8 @@
-//! Delivers everything that a response body passed on before its error.
+//! Ensures that the client receives all response data that precedes an error of the response body.
 //!
-//! hyper drops buffered data when a body fails. Over HTTP/1 the whole connection ends before its buffer is written. Over
-//! HTTP/2 the reset of the stream discards its queued frames. A failed body therefore holds its error back until hyper
-//! has written the data. Until a body fails, this costs one atomic load per flush, and over HTTP/2 two counters per frame.
+//! When a body fails, hyper drops the data that it has buffered: the whole connection over HTTP/1, and the frames of
+//! the stream over HTTP/2. The body's error is therefore held back until hyper has written the data. Bodies that do not
+//! fail cost one atomic load per flush, and over HTTP/2 two counters per frame.
 
 use std::error::Error as StdError;
 use std::pin::Pin;
@@ -18,15 +18,15 @@ use tokio::time::{Sleep, sleep};
 /// Any error of a body.
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Maximum time for which an error is held back, for clients that do not read. hyper buffers at most 64 KiB, which a
-/// connection of 3 KiB/s takes within this time.
+/// Maximum time for which an error is held back if the client does not read. In this time, a client that reads only 3
+/// KiB/s receives all of hyper's buffer of 64 KiB.
 const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// Reports when hyper has flushed a connection. hyper does so only after it has written its whole buffer.
+/// Reports when hyper has flushed a connection. hyper flushes only after it has written its whole buffer.
 #[derive(Debug, Default)]
 pub(super) struct FlushSignal {
     is_awaited: AtomicBool,
-    /// Number of times that the connection was flushed while a body waited for it. The number wraps around.
+    /// Number of flushes that a body waited for. Wraps around.
     flushes: AtomicU32,
     waiting: Mutex<Vec<Waker>>,
     /// Wakes the task that drives the connection.
@@ -38,7 +38,7 @@ impl FlushSignal {
         drop(self.connection.set(waker));
     }
 
-    /// Has no effect unless a body waits for the flush.
+    /// Records a flush of the connection. Has no effect if no body waits for a flush.
     pub(super) fn on_flushed(&self) {
         if self.is_awaited.load(Ordering::Relaxed) {
             self.is_awaited.store(false, Ordering::Release);
@@ -70,7 +70,7 @@ impl FlushSignal {
     }
 }
 
-/// Detects the data of a response that a flush of the connection does not cover.
+/// Detects response data that is not yet written even after the connection was flushed.
 pub(super) trait Protocol: Default + Send + Unpin + 'static {
     type Data: Buf + Send + 'static;
 
@@ -79,7 +79,7 @@ pub(super) trait Protocol: Default + Send + Unpin + 'static {
     fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// A flush covers the whole response, because a connection carries one response at a time.
+/// HTTP/1: a flush always covers the whole response, because a connection carries one response at a time.
 #[derive(Debug, Default)]
 pub(super) struct Http1;
 
@@ -95,8 +95,8 @@ impl Protocol for Http1 {
     }
 }
 
-/// The frames that were not written yet. A flush of the connection does not prove that a frame was written, because
-/// flow control can delay the frames of one stream. HTTP/2 drops each frame after it has written it.
+/// HTTP/2: counts the frames that are not written yet. A flush of the connection is not enough, because flow control
+/// can delay the frames of one stream. The HTTP/2 library drops a frame after it has written the frame.
 #[derive(Debug, Default)]
 pub(super) struct Http2(Arc<Unwritten>);
 
@@ -155,12 +155,12 @@ impl Buf for Chunk {
     }
 }
 
-/// The error of a body, held back until the data before it was written.
+/// The error of a response body. It is held back until the data before the error is written.
 #[derive(Debug)]
 pub(super) struct HeldError {
     /// `None` once the error was returned.
     error: Option<BoxError>,
-    /// Number of the last flush before the flush that the error waits for.
+    /// Number of flushes when the wait began. The next flush changes the number.
     previous_flush: u32,
     limit: Pin<Box<Sleep>>,
 }
@@ -171,7 +171,7 @@ impl HeldError {
         Self { error: Some(error), previous_flush, limit: Box::pin(sleep(MAX_DELAY)) }
     }
 
-    /// Returns the error once all data was written or the time limit has expired. Returns `None` afterwards.
+    /// Returns the error once all data is written or the time limit has expired. Later calls return `None`.
     pub(super) fn poll<P: Protocol>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,7 @@
-//! Counts the exchanges (request and response) of a connection, to detect whether the connection is idle.
+//! Counts the *exchanges* (a request and its response) of a connection, to detect whether the connection is idle.
 //!
-//! hyper does not report whether a connection is idle. The counters add two words per response to the memory of
-//! a stream.
+//! hyper does not report whether a connection is idle. The counters add two words per response to the memory of a
+//! stream.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,55 +12,55 @@ use super::delivery::FlushSignal;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 
-/// State that a connection shares with its exchanges. The counters of started and completed exchanges wrap around,
-/// because only their equality is tested.
+/// State that a connection shares with its requests. `begun` and `over` count started and completed requests. They may
+/// wrap around, because only their equality is tested.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     begun: AtomicU32,
     over: AtomicU32,
-    /// Number of active WebSocket requests, which the other two counters do not include.
+    /// Number of active WebSocket requests, which `begun` and `over` do not include.
     upgrading: AtomicU32,
-    /// Number of reads from the stream that returned bytes. Wraps around.
+    /// Number of reads from the client that returned bytes. Wraps around.
     reads: AtomicU32,
     is_write_blocked: AtomicBool,
     closing: AtomicBool,
-    /// When the connection was opened or its last exchange ended, in nanoseconds of the monotonic clock.
+    /// When the connection was opened or its last response ended, in nanoseconds of the monotonic clock.
     waiting_since: AtomicU64,
-    /// Whether the connection closes to make room for another one. If a request arrives before that, the connection
-    /// stays open.
+    /// Whether the connection is to be closed to make room for another one. A request that arrives before the close
+    /// resets this flag.
     evicted: AtomicBool,
     is_upgraded: AtomicBool,
-    /// Whether a request body was dropped before its end. The client may still be sending it.
+    /// Whether a request body was dropped before its end. The client may still be sending the rest.
     abandoned_request: AtomicBool,
-    /// Whether a response body failed. The data before the failure was already written.
+    /// Whether a response body failed. All data before the failure is already written.
     truncated: AtomicBool,
-    /// Whether the end of the connection is the end of the current response.
+    /// Whether the response has no length, so that only the end of the connection shows its end.
     unframed: AtomicBool,
     flush: FlushSignal,
-    /// Permit of the request that upgraded the connection. It is returned when the stream closes.
+    /// Permit of the WebSocket request that upgraded the connection. The permit is returned when the stream closes.
     upgraded: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-/// Counters of a connection that has no active exchange.
+/// Counters of a connection that has no active request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Idleness {
     pub(super) begun: u32,
     pub(super) reads: u32,
 }
 
-/// Data that a client may still receive or send when its HTTP/1 connection ends.
+/// What remains to be sent or received when an HTTP/1 connection ends. Decides how the connection is closed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Leftover {
     None,
     /// The client has not received the last bytes yet, or is still sending its request.
     Transfer,
-    /// Like `Transfer`. In addition, the response has no end other than that of the connection, so an orderly close
-    /// would make a truncated response look complete.
+    /// Like `Transfer`, for a truncated response without a length. Only the end of the connection ends such a response,
+    /// so an orderly close would make the response look complete.
     Unframed,
 }
 
 impl Exchanges {
-    /// Creates the state of a connection that was opened now.
+    /// Creates the state of a connection that was opened just now.
     pub(super) fn new() -> Arc<Self> {
         let now = AtomicU64::new(clock::now().nanos());
         Arc::new(Self { waiting_since: now, ..Self::default() })
@@ -74,7 +74,8 @@ impl Exchanges {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Returns `None` while an exchange is active, or while the client has not read a complete response.
+    /// Returns the counters of an idle connection. `None` while a request is active, or while the client has not read a
+    /// complete response.
     pub(super) fn idleness(&self) -> Option<Idleness> {
         let begun = self.begun();
         let is_active = begun != self.over()
@@ -84,8 +85,8 @@ impl Exchanges {
         (!is_active).then(|| Idleness { begun, reads: self.reads.load(Ordering::Relaxed) })
     }
 
-    /// Returns the time since which the connection has waited for a request. Returns `None` while an exchange is
-    /// active, and if the connection is already closing.
+    /// Returns since when the connection has waited for a request. `None` while a request is active, or if the
+    /// connection is already being closed.
     pub(super) fn waiting_since(&self) -> Option<MonotonicInstant> {
         let is_waiting = self.idleness().is_some() && !self.evicted.load(Ordering::Acquire);
         let since = self.waiting_since.load(Ordering::Relaxed);
@@ -97,8 +98,8 @@ impl Exchanges {
         self.evicted.store(true, Ordering::Release);
     }
 
-    /// Returns whether the connection must close now: [`evict`](Self::evict) was called, and no request began at the
-    /// same time.
+    /// Returns whether the connection must close now: [`evict`](Self::evict) was called, and no request has begun
+    /// since.
     pub(super) fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Acquire) && self.idleness().is_some()
     }
@@ -111,11 +112,10 @@ impl Exchanges {
         self.is_write_blocked.store(is_blocked, Ordering::Relaxed);
     }
 
-    /// Adds `Connection: close` to every later response, so that hyper closes the connection. Used only for
-    /// HTTP/1.
+    /// Adds `Connection: close` to every later response, so that hyper closes the connection. For HTTP/1 only.
     ///
-    /// A graceful shutdown by hyper is not sufficient. It takes effect between two polls, but within one poll a
-    /// request can arrive and be answered.
+    /// hyper's graceful shutdown is not enough: it takes effect between two polls, but within one poll a request can
+    /// arrive and be answered.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
@@ -151,16 +151,15 @@ impl Exchanges {
     }
 }
 
-/// An active exchange. It is dropped after the last byte of the response was passed on, or when the exchange is
-/// aborted.
+/// An active request. Dropped when the last byte of the response was passed on, or when the request is aborted.
 #[derive(Debug)]
 pub(super) struct ActiveExchange {
     connection: Arc<Exchanges>,
     /// `None` for a request beyond the limit.
     permit: Option<OwnedSemaphorePermit>,
-    /// Whether the request asks for a WebSocket. Such exchanges are counted separately. During a shutdown, hyper
-    /// would answer a counted upgrade with `Connection: Upgrade, close`. This header is valid, but some clients
-    /// reject it. A WebSocket connection serves no further exchange anyway.
+    /// Whether the request asks for a WebSocket. Such requests are counted separately, so that they do not start a
+    /// pending graceful shutdown. hyper would then answer with `Connection: Upgrade, close`, which is valid but
+    /// rejected by some clients.
     is_websocket: bool,
 }
 
@@ -169,17 +168,17 @@ impl ActiveExchange {
         &self.connection.flush
     }
 
-    /// Records whether the end of the connection is the end of the response.
+    /// Records whether the response has no length, so that only the end of the connection ends it.
     pub(super) fn set_unframed(&self, is_unframed: bool) {
         self.connection.unframed.store(is_unframed, Ordering::Release);
     }
 
-    /// Records that the response ends early. All data before that end was written.
+    /// Records that the response ends early. All data before the end is already written.
     pub(super) fn truncate(&self) {
         self.connection.truncated.store(true, Ordering::Release);
     }
 
-    /// Keeps the permit until the stream of the connection closes.
+    /// Keeps the permit of a WebSocket until the stream of the connection closes.
     pub(super) fn keep_permit(&mut self) {
         self.connection.is_upgraded.store(true, Ordering::Release);
         let mut upgraded = lock(&self.connection.upgraded);

@@ -52,16 +52,16 @@ pub struct Config {
     pub address: Address,
     pub tls: Option<Tls>,
     /// Maximum number of open connections, including WebSockets. At the limit, a new connection replaces an idle one:
-    /// the listener takes the client with the most connections, and closes the connection of this client that was idle
-    /// for longest. If no connection is idle, the new connection waits.
+    /// among clients with idle connections, the one with the most connections loses its longest idle connection. If no
+    /// connection is idle, the new connection waits.
     pub max_connections: usize,
-    /// Maximum number of requests in flight, including WebSockets. Further requests get status 503. HTTP/2
-    /// connections carry many requests each, so `max_connections` does not limit them.
+    /// Maximum number of requests in flight, including WebSockets. Further requests get status 503. This limit is
+    /// needed in addition to `max_connections`, because an HTTP/2 connection carries many requests.
     pub max_requests: usize,
-    /// Time limit for a client to send the headers of a request. It starts when the connection opens (before
-    /// the TLS handshake), and for later requests at the first byte.
+    /// Time limit for a client to send the headers of an HTTP/1 request. The time starts when the connection is ready,
+    /// and for later requests at the first byte. The TLS handshake has the same limit of its own.
     pub head_timeout: Duration,
-    /// Time limit for a client that sends no byte of an incomplete request body.
+    /// Time limit for a client that has not sent its whole request body and sends no further byte.
     pub body_timeout: Duration,
     /// How long a connection without a request stays open.
     pub idle_timeout: Duration,
@@ -73,7 +73,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// PEM files of the server's certificate chain and private key.
+/// Paths of the server's certificate chain and private key, both in PEM format.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tls {
     pub certificate: PathBuf,
@@ -90,11 +90,11 @@ impl Config {
     pub const MAX_CONNECTIONS: usize = 9_000;
     /// Default time limit for request headers. nginx and hyper have defaults between 30 and 60 s.
     pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-    /// Default time limit between two pieces of a request body, as in nginx. Only uploads are limited: a model may
-    /// take any time for its response.
+    /// Default time limit between two pieces of a request body, the same as in nginx. Responses have no such limit,
+    /// because a model may take any time.
     pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-    /// Default idle time. Load balancers reuse connections that were idle for up to 60 s (AWS, Azure, nginx). If the
-    /// proxy closed such a connection first, the load balancer would answer 502 to the request that it just sent.
+    /// Default time after which an idle connection is closed. Load balancers (AWS, Azure, nginx) reuse connections that
+    /// were idle for up to 60 s. An earlier close could turn a request that was just sent into a 502.
     pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
     pub const fn at(address: Address) -> Self {
@@ -113,7 +113,7 @@ impl Config {
 /// The remote end of a client connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// TCP connection to the client. `None` for a Unix socket.
+    /// TCP connection to the client. `None` for a Unix socket, or if the socket has no local address.
     pub connection: Option<Arc<TcpConnection>>,
     pub tls: bool,
 }
@@ -127,11 +127,11 @@ pub struct Load {
     /// Number of requests in flight, including WebSockets.
     pub requests: usize,
     pub max_requests: usize,
-    /// Number of requests rejected because of malformed or oversized headers.
+    /// Number of requests rejected because their headers were malformed or too large.
     pub refused: u64,
     /// Number of requests answered with 503 because of `max_requests`.
     pub over_limit: u64,
-    /// Number of connections without a request that were closed for new ones because of `max_connections`.
+    /// Number of idle connections that were closed to make room for new ones at `max_connections`.
     pub evicted: u64,
 }
 
@@ -181,8 +181,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Opens the listening socket with a TLS configuration from the caller. Used if certificates can change
-    /// while the listener runs.
+    /// Opens the listening socket with a TLS configuration from the caller, for example one whose certificates can
+    /// change while the listener runs.
     pub fn bind_tls(config: &Config, tls: ServerConfig) -> Result<Self, Error> {
         Self::open(config, Some(Acceptor::new(tls)))
     }
@@ -202,13 +202,13 @@ impl Listener {
         })
     }
 
-    /// Returns the address on which the listener accepts connections. If the configured port is 0, the address
-    /// contains the port that the kernel assigned. Returns `None` for a Unix socket.
+    /// Returns the address on which the listener accepts connections, with the port that the kernel assigned if the
+    /// configured port is 0. `None` for a Unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Returns the configured address, with the port that the kernel assigned if the configured port is 0.
+    /// Returns the configured address. If the configured port is 0, the result has the port that the kernel assigned.
     pub fn address(&self) -> Address {
         self.local_addr().map_or_else(|| self.configured.clone(), Address::Tcp)
     }
@@ -217,7 +217,8 @@ impl Listener {
         self.server.has_tls()
     }
 
-    /// Returns a handle to read the TLS files again. Returns `None` without TLS files.
+    /// Returns a handle with which the TLS files are read again. `None` if TLS is off or [`bind_tls`](Self::bind_tls)
+    /// was used.
     pub fn tls_reloader(&self) -> Option<TlsReloader> {
         self.tls.clone()
     }
@@ -237,13 +238,13 @@ impl Listener {
         }
     }
 
-    /// Returns a handle to drain connections while the listener still accepts new ones.
+    /// Returns a handle for closing connections gracefully while the listener still accepts new ones.
     pub fn drain(&self) -> ConnectionDrain {
         ConnectionDrain(Arc::clone(&self.state))
     }
 
-    /// Accepts and serves connections until `shutdown` completes. `handler` creates the service of each
-    /// connection. Returns the connections that are still open. Each of them ends after its current exchange.
+    /// Accepts and serves connections until `shutdown` completes. `handler` creates the service of each connection.
+    /// Returns the connections that are still open. Each of these connections ends after its current request.
     pub async fn serve<H: Handler>(
         self,
         handler: H,
@@ -281,26 +282,27 @@ impl Listener {
     }
 }
 
-/// Drains the connections of a listener that still accepts new ones. Draining cannot be reversed.
+/// Closes the connections of a listener gracefully while the listener still accepts new ones. Draining cannot be
+/// undone.
 #[derive(Clone, Debug)]
 pub struct ConnectionDrain(Arc<ListenerState>);
 
 impl ConnectionDrain {
-    /// Ends each connection after its current exchange, or after its next exchange if it is idle. New
-    /// connections are included. HTTP/1.1 responses carry `Connection: close` and HTTP/2 clients receive a
-    /// `GOAWAY`, so no request is lost.
+    /// Closes each connection after its current request, including connections that open later. An idle HTTP/1
+    /// connection serves one more request first. No request is lost, because HTTP/1.1 responses carry `Connection:
+    /// close` and HTTP/2 clients receive a `GOAWAY`.
     pub fn close_after_exchange(&self) {
         self.0.enter(Phase::Draining);
     }
 
-    /// Closes idle connections that have served an exchange. A connection that has served none may still serve
-    /// one exchange.
+    /// Closes idle connections immediately if they have served a request. Other idle connections may serve one request
+    /// first.
     pub fn close_idle(&self) {
         self.0.enter(Phase::ClosingIdle);
     }
 }
 
-/// Open connections of a listener that no longer accepts. Dropping this value does not close the connections.
+/// Open connections of a listener that no longer accepts new ones. Dropping this value does not close the connections.
 ///
 /// A WebSocket counts as open until the handler drops its upgraded connection.
 #[derive(Debug)]
@@ -313,7 +315,7 @@ impl Connections {
         self.0.count()
     }
 
-    /// Waits at most `limit` until all connections have ended. Returns the number of connections that are still
+    /// Waits until all connections have ended, for at most `limit`. Returns the number of connections that are still
     /// open.
     pub async fn finish(&self, limit: Duration) -> usize {
         match tokio::time::timeout(limit, self.0.empty()).await {
@@ -322,8 +324,7 @@ impl Connections {
         }
     }
 
-    /// Closes the remaining connections and waits until all of them have ended. The handler must close upgraded
-    /// connections itself.
+    /// Closes the remaining connections and waits until all have ended. The handler must close WebSockets itself.
     pub async fn cut(self) {
         self.0.enter(Phase::Cut);
         self.0.empty().await;

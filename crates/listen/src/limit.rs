@@ -9,19 +9,19 @@ use tokio::time::Instant;
 use super::Address;
 use tokengauge_types::sync::lock;
 
-/// Minimum time between two log lines about the same limit. A listener at its limit reaches it thousands of times
-/// per second.
+/// Minimum time between two log lines about the same limit. A busy listener can hit its limit thousands of times per
+/// second.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval at which idle connections are closed, one at a time, while a new connection waits for a permit. A closed
+/// While a new connection waits for a permit, interval at which idle connections are closed, one at a time. A closed
 /// connection returns its permit within milliseconds.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A number of permits. Logs when no permit is left.
+/// A limited number of permits. Logs a warning when no permit is left.
 #[derive(Debug)]
 pub(super) struct Limit {
     key: &'static str,
-    /// What happens to clients at the limit, for the log.
+    /// What happens to clients at the limit, as text for the log.
     effect: &'static str,
     address: Address,
     max: usize,
@@ -59,7 +59,7 @@ impl Limit {
         self.max.saturating_sub(self.permits.available_permits())
     }
 
-    /// Takes a permit. Returns `None` and logs if the limit is reached.
+    /// Takes a permit. If no permit is left, logs a warning and returns `None`.
     pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => Some(permit),
@@ -70,7 +70,8 @@ impl Limit {
         }
     }
 
-    /// Waits for a permit. If the limit is reached, logs that and calls `make_room` until a permit is returned.
+    /// Waits for a permit. If no permit is left, logs a warning, and then calls `make_room` repeatedly until a permit
+    /// is returned.
     pub(super) async fn acquire(&self, make_room: impl Fn()) -> OwnedSemaphorePermit {
         let mut permit = self.try_acquire();
         loop {

@@ -1,4 +1,4 @@
-//! The body of a request, as the service receives it.
+//! The request body that a service receives.
 
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -15,25 +15,24 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::exchanges::Exchanges;
 
-/// The body of a request. It fails if the client sends nothing for a time.
+/// A request body that fails if the client sends nothing for too long.
 ///
-/// The time runs only while the reader of the body waits for the client. A backend that reads slowly, or a request
-/// that waits for its response, is not limited.
+/// The time runs only while the reader waits for the client. A backend that reads slowly is not limited, and neither is
+/// the wait for the response.
 ///
-/// If a service drops the body before the end of the request, its HTTP/1 connection is closed after the response, and
-/// the response says so.
+/// If the service drops an HTTP/1 request body before its end, the connection closes after the response. If the
+/// response headers are not sent yet, they then contain `Connection: close`.
 #[derive(Debug)]
 pub struct ReceivedBody {
     incoming: Incoming,
-    /// The HTTP/1 connection, while the end of the body has not been read.
+    /// The HTTP/1 connection. `None` for HTTP/2, and once the end of the body was read.
     connection: Option<Arc<Exchanges>>,
-    /// The timer, created when the reader first waits. `None` for most bodies, which arrive together with their
-    /// headers.
+    /// Timer, created at the first wait. Most bodies need none, because they arrive with their headers.
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Time limit in milliseconds. This type takes less memory than a `Duration`. `None` for a two-way stream, which
-    /// has no limit.
+    /// Time limit in milliseconds, in a type that takes less memory than a `Duration`. `None` for a two-way stream,
+    /// which has no limit.
     timeout: Option<NonZeroU32>,
-    /// Whether the reader waits. If not, the next wait resets the sleep.
+    /// Whether the reader is waiting for the client. When a new wait begins, the timer starts again.
     is_waiting: bool,
 }
 
@@ -46,8 +45,8 @@ pub enum BodyError {
     Idle(Duration),
 }
 
-/// Content types of two-way streams: gRPC, and the event streams of AWS. Their clients may wait for a response before
-/// they send the next message, however long a model takes.
+/// Content types of two-way streams: gRPC and AWS event streams. They have no time limit, because the client may wait
+/// for a response before it sends its next message.
 const TWO_WAY: [&[u8]; 2] = [b"application/grpc", b"application/vnd.amazon.eventstream"];
 
 impl ReceivedBody {
@@ -77,7 +76,7 @@ impl ReceivedBody {
         Poll::Ready(polled)
     }
 
-    /// Returns `Ready` if the client has sent nothing for `timeout`.
+    /// Returns `Ready` once the client has sent nothing for `timeout`.
     fn poll_timeout(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(timeout)));
         if !std::mem::replace(&mut self.is_waiting, true) {
@@ -118,7 +117,8 @@ impl Body for ReceivedBody {
 
 impl Drop for ReceivedBody {
     fn drop(&mut self) {
-        // A short body has usually arrived with its headers: one frame and the end. Reading it here keeps the connection.
+        // A short body has usually arrived with its headers: one frame and the end. Reading it here keeps the
+        // connection.
         let cx = &mut Context::from_waker(Waker::noop());
         for _ in 0..2 {
             if self.connection.is_some() && !self.is_end_stream() {

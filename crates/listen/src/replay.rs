@@ -1,5 +1,5 @@
-//! Detects from the first bytes of a connection whether it uses HTTP/2 (with prior knowledge) or HTTP/1. The
-//! bytes can be read again afterwards.
+//! Detects whether a new connection uses HTTP/1 or HTTP/2 (with prior knowledge). The bytes read for the detection can
+//! be read again.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 /// Connection preface of HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream whose first bytes were already read. It returns these bytes first, and then the rest of the stream.
+/// A stream whose first bytes were already read. Readers get these bytes first, and then the rest of the stream.
 #[derive(Debug)]
 pub(super) struct ReplayStream<T> {
     inner: T,
@@ -26,7 +26,7 @@ impl<T> ReplayStream<T> {
 }
 
 impl<T: AsyncRead + Unpin> ReplayStream<T> {
-    /// Reads bytes until the protocol is known. The returned flag is `true` for HTTP/2.
+    /// Reads bytes until the protocol is known. The returned flag is `true` for HTTP/2 and `false` for HTTP/1.
     pub(super) async fn read(mut inner: T) -> io::Result<(Self, bool)> {
         let mut bytes = [0; PREFACE.len()];
         let mut to = 0;
@@ -102,8 +102,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends the bytes of `sent` one at a time. Returns the detected protocol (`true` for HTTP/2) and the bytes
-    /// that are read afterwards.
+    /// Sends the bytes of `sent` one at a time. Returns whether HTTP/2 was detected, and the bytes that a reader then
+    /// gets.
     async fn told(sent: &[u8]) -> (bool, Vec<u8>) {
         let (mut near, far) = tokio::io::duplex(1);
         let writing = async {

@@ -1,5 +1,5 @@
-//! The service of a connection: passes requests and responses through, limits them, and reports them to the state of
-//! the connection.
+//! Wraps the HTTP service of a connection: limits the requests in flight, counts active requests, and passes requests
+//! and responses on.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use super::limit::Limit;
 use super::received_body::ReceivedBody;
 use super::state::ListenerState;
 
-/// Settings for the requests of all connections of a listener.
+/// Settings that apply to the requests of all connections of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct RequestSettings {
     pub(super) limit: Arc<Limit>,
@@ -28,7 +28,7 @@ pub(super) struct RequestSettings {
     pub(super) state: Arc<ListenerState>,
 }
 
-/// An HTTP service that counts its exchanges and answers 503 to requests beyond the limit of the listener.
+/// An HTTP service that counts active requests, and answers 503 to requests beyond the listener's limit.
 #[derive(Debug)]
 pub(super) struct CountingService<S, P> {
     inner: S,
@@ -78,7 +78,8 @@ fn asks_for_websocket(headers: &HeaderMap) -> bool {
     upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Future of a response. When the headers are ready, the active exchange moves into the response body.
+/// Future of a response. When the headers are ready, `active` moves into the response body, so that the request counts
+/// until the body ends.
 #[derive(Debug)]
 pub(super) struct CountingFuture<F, P> {
     /// `None` for a request beyond the limit.
@@ -124,7 +125,7 @@ where
     }
 }
 
-/// Body of the response to a request beyond the limit.
+/// Body of the 503 response at the request limit.
 const OVERLOAD: &str = "{\"error\":{\"message\":\"tokengauge: the request limit of this listener is reached\",\
      \"type\":\"tokengauge_overload\",\"code\":503}}";
 
@@ -138,14 +139,14 @@ fn overload_response() -> Response<Bytes> {
     response
 }
 
-/// A response body whose data is passed through unchanged, and whose error is held back until the data is written.
-/// Dropping the body ends its exchange.
+/// A response body that is passed on unchanged. An error is held back until the data before it is written. The request
+/// counts as active until this body is dropped.
 #[derive(Debug)]
 pub(super) struct CountedBody<B, P> {
     state: State<B>,
     active: ActiveExchange,
-    /// Whether the response is a 304 with the `Content-Length` of a body that it does not send. hyper keeps the header
-    /// only if the body has an unknown length. It then sends no body.
+    /// Whether the response is a 304 with a `Content-Length` header. Such a response has no body, but hyper keeps the
+    /// header only if the body reports an unknown length.
     keeps_length: bool,
     protocol: P,
 }

@@ -13,17 +13,18 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use super::Address;
 use tokengauge_types::tcp::TcpConnection;
 
-/// Length of the accept backlog. It is large enough for a burst of clients that reconnect simultaneously.
+/// Maximum number of connections that wait to be accepted, enough for a burst of clients that reconnect at the same
+/// time.
 const BACKLOG: u32 = 4_096;
 
-/// Maximum number of bytes of one connection that wait in the kernel and are not yet sent. Enough for hundreds of
-/// chunks. Data in flight is not limited, so distant clients have the full bandwidth. Without a limit, Linux buffers up
-/// to 4 MiB per connection, which count as memory of the container.
+/// Maximum number of unsent bytes that the kernel buffers for one connection, enough for hundreds of chunks. Without
+/// this limit, Linux buffers up to 4 MiB per connection, which count as memory of the container. Sent but
+/// unacknowledged bytes are not limited, so distant clients get the full bandwidth.
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const MAX_UNSENT: u32 = 128 << 10;
 
-/// Pause after a failed `accept`. If no file descriptors are left, some must be closed before the next `accept`
-/// can succeed.
+/// Pause after a failed `accept`. If the process has no free file descriptor, others must be closed before `accept` can
+/// succeed.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
@@ -34,8 +35,8 @@ pub(super) enum Socket {
 }
 
 pub(super) enum Accepted {
-    /// A TCP connection with its addresses. The second field is `None` if the local address of the socket is
-    /// unavailable.
+    /// A TCP connection and its addresses. The second field is `None` if the kernel reports no local address for the
+    /// socket.
     Tcp(TcpStream, Option<TcpConnection>),
     Unix(UnixStream),
 }
@@ -84,8 +85,8 @@ impl Socket {
     }
 }
 
-/// Pauses after an accept error that could repeat immediately. No pause is needed if a connection broke before
-/// it was accepted.
+/// Pauses after an error of `accept`, because the same error could repeat immediately. Does not pause if only the
+/// accepted connection was broken.
 pub(super) async fn pause_after_error(error: &io::Error) {
     let broken = matches!(
         error.kind(),
@@ -106,15 +107,15 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Limits the data that waits in the kernel for a client that does not read. Accepted sockets inherit the limit.
+/// Limits the unsent data that the kernel buffers for a client that does not read. Accepted sockets inherit the limit.
 fn limit_unsent(socket: &TcpSocket) {
     // If the kernel does not support the limit, it buffers more.
     #[cfg(any(target_os = "android", target_os = "linux"))]
     drop(socket2::SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT));
 }
 
-/// Binds a Unix socket. Replaces an existing socket file if no process listens on it, for example after a
-/// process was killed. Replaces nothing else.
+/// Binds a Unix socket. An existing socket file is replaced if no process listens on it, for example after a crash. Any
+/// other existing file is an error.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -138,12 +139,12 @@ fn is_dead(path: &Path) -> bool {
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Returns the device and the inode of a file, which identify the file whatever its path.
+/// Returns the device and the inode of a file, which identify the file even after a rename.
 fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// The file of a Unix socket. Dropping this value removes the file, unless another file has replaced it.
+/// The file of a Unix socket. Dropping this value removes the file if no other file has replaced it.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,

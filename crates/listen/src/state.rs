@@ -1,4 +1,4 @@
-//! State shared by all connections of a listener: the current phase and the open connections.
+//! State shared by all connections of a listener: the shutdown phase and the list of open connections.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,32 +13,32 @@ use tokio::sync::Notify;
 use super::exchanges::Exchanges;
 use tokengauge_types::sync::lock;
 
-/// Phases of a listener. A listener only moves to later phases.
+/// Shutdown phases of a listener. A listener never returns to an earlier phase.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub(super) enum Phase {
     Serving,
-    /// Each connection ends after its current exchange, or after its next exchange if it is idle. The listener
-    /// still accepts new connections.
+    /// Each connection ends after its current request. An idle HTTP/1 connection serves one more request first. The
+    /// listener still accepts new connections.
     Draining,
-    /// Like `Draining`, but idle connections that have served an exchange end immediately. A connection that
-    /// has served none may still serve one exchange.
+    /// Like `Draining`, but idle connections that have served a request end immediately. Other idle connections may
+    /// serve one request first.
     ClosingIdle,
-    /// The listener accepts no new connections. Open connections end after their current exchange.
+    /// The listener accepts no new connections. Open connections end after their current request.
     Finishing,
     /// All connections end immediately.
     Cut,
 }
 
-/// Phase of a listener and its open connections. Each time a connection is polled, it reads the phase. This
-/// read is one relaxed load, which is cheaper than a watch channel.
+/// Shutdown phase and open connections of a listener. Each poll of a connection reads the phase with one relaxed load,
+/// which is cheaper than a watch channel.
 #[derive(Debug, Default)]
 pub(super) struct ListenerState {
     phase: AtomicU8,
     next: AtomicU64,
     members: Mutex<HashMap<u64, OpenConnection>>,
     left: Notify,
-    /// Number of requests with invalid headers. hyper answers them itself, so no exchange reports them.
+    /// Number of requests with invalid headers. hyper answers such requests itself, so they are not counted elsewhere.
     pub(super) refused: AtomicU64,
     /// Number of requests beyond the limit of the listener.
     pub(super) over_limit: AtomicU64,
@@ -56,8 +56,8 @@ struct OpenConnection {
     exchanges: Arc<Exchanges>,
 }
 
-/// Membership of one connection. Belongs to the connection's socket, so that an upgraded connection such as a
-/// WebSocket stays a member until it closes. Dropping this value removes the connection.
+/// Entry of one connection in the list of open connections. Dropping this value removes the entry. The value belongs to
+/// the connection's socket, so that a WebSocket stays in the list until it closes.
 #[derive(Debug)]
 pub(super) struct Member {
     state: Arc<ListenerState>,
@@ -94,9 +94,9 @@ impl ListenerState {
         (Member { state: Arc::clone(self), id }, watcher)
     }
 
-    /// Selects the client with the most connections, and closes the connection of this client that has waited longest
-    /// for a request. A client can therefore not exclude others with connections that it does not use. Visits every
-    /// connection, so it is called only at the limit.
+    /// Makes room for a new connection. Among clients with idle connections, the one with the most connections loses
+    /// its longest idle connection. A client therefore cannot lock others out with unused connections. Visits every
+    /// connection, so call it only at the limit.
     pub(super) fn close_longest_waiting(&self) {
         let members = lock(&self.members);
         let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
@@ -114,7 +114,7 @@ impl ListenerState {
         }
     }
 
-    /// Replaces the waker of a connection, unless the connection has left.
+    /// Replaces the waker of a connection. Has no effect if the connection is closed.
     fn set_waker(&self, id: u64, waker: &Waker) {
         if let Some(connection) = lock(&self.members).get_mut(&id) {
             connection.waker.clone_from(waker);
@@ -160,8 +160,9 @@ impl PhaseWatcher {
         self.state.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns `Ready` with the phase if it differs from the last returned phase. For a connection that is closed for
-    /// another one, the phase is [`Phase::Cut`]. Only one task may poll, because only one waker is stored.
+    /// Returns `Ready` with the listener's phase when the phase has changed. If the connection is closed to make room
+    /// for another one, the phase is [`Phase::Cut`]. Only one task may poll at a time, because only one waker is
+    /// stored.
     pub(super) fn poll_change(&mut self, cx: &Context<'_>) -> Poll<Phase> {
         if !self.is_registered {
             // Stores the waker under the lock that `enter` takes. A phase change is then either read below or
@@ -187,7 +188,8 @@ impl PhaseWatcher {
         while poll_fn(|cx| self.poll_change(cx)).await < phase {}
     }
 
-    /// Prepares for another task, which then receives any phase other than `Serving` as a change.
+    /// Prepares for use in another task. That task then receives the current phase as a change, if it is later than
+    /// `Serving`.
     pub(super) fn forget(&mut self) {
         self.seen = Phase::Serving;
         self.is_registered = false;

@@ -8,12 +8,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::exchanges::{Exchanges, Idleness};
 
-/// Time limits of a connection without an active exchange.
+/// Time limits of a connection without an active request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitLimits {
-    /// From the first byte of a request to the end of its headers.
+    /// From the first byte of a request, or from the opening of the connection, to the end of the headers.
     pub(super) header: Duration,
-    /// From the end of an exchange to the first byte of the next request.
+    /// Time limit from the end of a response to the first byte of the next request.
     pub(super) idle: Duration,
 }
 
@@ -28,13 +28,13 @@ pub(super) enum Expired {
 #[derive(Debug)]
 pub(super) struct WaitTimer {
     limits: WaitLimits,
-    /// Whether the connection uses HTTP/2. Such a connection has only the idle limit: clients open it in advance, and
-    /// exchange pings while it is idle.
+    /// Whether the connection uses HTTP/2. Only the idle limit then applies, because clients open HTTP/2 connections in
+    /// advance and send pings while idle.
     http2: bool,
-    /// `None` while an exchange is active.
+    /// `None` while a request is active.
     wait: Option<Wait>,
-    /// The timer of the connection. The timer is kept while an exchange is active, because an unneeded wake-up costs
-    /// less than a new timer for each request.
+    /// Timer for the current limit. It keeps running while a request is active, because an unneeded wake-up costs less
+    /// than a new timer per request.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -60,8 +60,7 @@ impl WaitTimer {
         self.poll_deadline(deadline, cx).map(|()| limit)
     }
 
-    /// Returns the time at which the connection must close, and the limit that it then exceeds. Returns `None`
-    /// while an exchange is active.
+    /// Returns when the connection must close, and the limit that it then exceeds. `None` while a request is active.
     fn deadline(
         &mut self,
         idleness: Option<Idleness>,
@@ -96,7 +95,7 @@ impl WaitTimer {
         }
     }
 
-    /// Waits until `deadline`. A sleep that ends earlier is extended only when it ends.
+    /// Waits until `deadline`. A timer that ends earlier is extended only when it ends.
     fn poll_deadline(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() > deadline {
@@ -119,7 +118,7 @@ mod tests {
     const LIMITS: WaitLimits =
         WaitLimits { header: Duration::from_secs(30), idle: Duration::from_secs(75) };
 
-    /// A timer of an HTTP/1 connection. Times are seconds since the connection was opened.
+    /// An HTTP connection with a timer. Times are seconds since the connection was opened.
     struct Connection {
         timer: WaitTimer,
         opened: Instant,

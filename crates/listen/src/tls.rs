@@ -1,4 +1,4 @@
-//! TLS for client connections, with HTTP/2 and HTTP/1.1 negotiated by ALPN.
+//! TLS for client connections. ALPN selects HTTP/2 or HTTP/1.1.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -43,7 +43,7 @@ impl Acceptor {
     }
 }
 
-/// Reads the certificate and the key of a listener again, after the files have changed.
+/// Reads a listener's certificate and key again after the files have changed.
 #[derive(Clone, Debug)]
 pub struct TlsReloader {
     pub(super) files: Tls,
@@ -51,10 +51,10 @@ pub struct TlsReloader {
 }
 
 impl TlsReloader {
-    /// Serves the current content of the files to new connections. After an error, the previous certificate stays.
+    /// Reads the files again and uses them for new connections. If this fails, the previous certificate stays in use.
     ///
     /// # Errors
-    /// Returns an error if the files cannot be read, or do not match.
+    /// Returns an error if the files cannot be read, or if the key does not match the certificate.
     pub fn reload(&self) -> Result<(), Error> {
         let acceptor = TlsAcceptor::from(Arc::new(read(&self.files)?));
         *self.acceptor.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
@@ -89,7 +89,7 @@ pub(super) fn read(files: &Tls) -> Result<ServerConfig, Error> {
     Ok(config)
 }
 
-/// Opens a regular file. Opening a pipe could block without end.
+/// Opens a regular file. Other files are rejected, because opening a pipe could block forever.
 fn open(path: &Path) -> Result<BufReader<File>, Error> {
     let unreadable = |error| Error::Read(name(path), pem::Error::Io(error));
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {

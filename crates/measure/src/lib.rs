@@ -1,6 +1,7 @@
-//! Measures LLM requests: timings, finished-request records, load, SLOs, cost and workload drift.
+//! Measures LLM requests: timings, records of finished requests, load, SLOs, cost and workload drift.
 //!
-//! Everything here is arithmetic over observed events. Time is an argument, never read from a clock.
+//! An *exchange* is a request and its response. All code here is arithmetic over observed events. Time is an argument
+//! and is never read from a clock.
 
 pub mod cost;
 pub mod drift;

@@ -1,4 +1,4 @@
-//! Example exchange for the tests of this crate: a successful stream, which each test modifies as needed.
+//! Example record for the tests of this crate: a successful stream, which each test modifies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ pub fn objective(name: &str) -> Objective {
     }
 }
 
-/// Exchange with `gpt-4o` on route `default`. Its first token arrives after 400 ms, then 160 tokens at 100 per second,
-/// and it ends after 2 s.
+/// Returns a request to `gpt-4o` on route `default`. The first token arrives after 400 ms, then 160 tokens arrive at
+/// 100 per second, and the response ends after 2 s.
 pub fn stream() -> Record {
     let points = Timestamps {
         accept: at(0),

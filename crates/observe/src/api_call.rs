@@ -1,4 +1,4 @@
-//! State of an exchange with a known API: request facts, response and metric labels.
+//! State of a request to a known API: facts about the request and the response, and the metric labels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER}
 pub(super) struct ApiCall {
     api: Api,
     request: RequestState,
-    /// Whether the request body is needed to determine the API.
+    /// Whether only the request body shows which API is called, because several APIs share the path.
     body_decides: bool,
     request_coding: ContentDecoder,
     /// Created with the response headers.
@@ -34,7 +34,7 @@ pub(super) struct ApiCall {
     /// State of a WebSocket session, in both directions.
     session: Option<Box<Realtime>>,
     pub(super) answer: ObservedResponse,
-    /// Metric labels. They are final once the response headers have confirmed the model.
+    /// Metric labels. `None` until a successful response has confirmed the names.
     series: Option<MetricLabels>,
     /// Rate limits in the response headers.
     pub(super) quota: Option<RateLimits>,
@@ -44,11 +44,11 @@ pub(super) struct ApiCall {
     asked: Option<Box<RequestCapture>>,
 }
 
-/// Facts about an exchange that its API call needs when the exchange ends.
+/// Facts about the request that [`ApiCall::close`] needs at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing<'a> {
     pub(super) record: &'a Record,
-    /// Whether a part of the exchange was not observed.
+    /// Whether a part of the request was not observed.
     pub(super) gap: bool,
     /// Whether a response below 400 had begun.
     pub(super) answering: bool,
@@ -79,7 +79,7 @@ impl ApiCall {
         }
     }
 
-    /// Captures the content of the request and the response from now on.
+    /// Starts to capture the content of the request and the response.
     pub(super) fn capture(&mut self, policy: &Arc<CapturePolicy>) {
         let asked = RequestCapture::new(policy, &self.budget);
         self.answer.capture = asked.heard().map(Box::new);
@@ -93,25 +93,26 @@ impl ApiCall {
         }
     }
 
-    /// Returns the requested model. The name comes from the messages of a session, and from the path or the query of
-    /// other requests.
+    /// Returns the requested model, from the messages of a WebSocket session, or else from the body, path or query of
+    /// the request.
     pub(super) fn asked(&self) -> Option<&Name> {
         let facts = self.request.facts();
         self.facts().model.as_ref().or(facts.model.as_ref())
     }
 
-    /// Returns whether the call is a streamed generation, according to the response or, before it, to the request.
+    /// Returns whether the call is a streamed generation. The response headers decide. Before they arrive, the request
+    /// decides.
     pub(super) fn is_stream(&self) -> bool {
         let answered = self.body.as_ref().and_then(BodyReader::is_stream);
         self.api.operation().generates()
             && answered.unwrap_or_else(|| self.facts().stream == Some(true))
     }
 
-    /// Returns whether the response is complete: the provider's end marker was received or, if the API has none, the
-    /// body ended.
+    /// Returns whether the response is complete: the provider's end marker was received. For an API without end
+    /// markers, the end of the body (`delivered`) is enough.
     ///
-    /// If the body was truncated, every requested choice must have stopped, because a choice may not have begun. If the
-    /// body was delivered completely, it contained all choices.
+    /// Before the end of the body, every requested choice (alternative answer) must have stopped, because a choice may
+    /// not have begun yet.
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
         let asked = self.facts().choices.filter(|_| !delivered);
         let fewest = asked.and_then(|asked| usize::try_from(asked).ok());
@@ -119,7 +120,7 @@ impl ApiCall {
             || (delivered && !self.api.marks_end())
     }
 
-    /// Returns whether no further token is expected: the provider's final event or an error was received.
+    /// Returns whether no further token is expected, because the provider's final event or an error was received.
     pub(super) fn is_stream_over(&self) -> bool {
         self.answer.facts.failed || self.is_finished(false)
     }
@@ -128,8 +129,8 @@ impl ApiCall {
         self.body.as_ref().and_then(BodyReader::is_stream).unwrap_or(false)
     }
 
-    /// Returns whether the call is an observed, streamed generation that has not ended. `answered` is set if the
-    /// response headers were received.
+    /// Returns whether a further token of a stream is expected. `answered` is true if the response headers were
+    /// received.
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
         let is_read = self.body.as_ref().map_or(!answered, |body| !body.is_unread());
         self.is_stream() && is_read && !self.is_lost() && !self.is_stream_over()
@@ -140,8 +141,8 @@ impl ApiCall {
         self.body.as_ref().is_some_and(BodyReader::is_lossy)
     }
 
-    /// Applies bytes of the request body. Returns `false` if some of these bytes were not read because of a limit or
-    /// the memory budget.
+    /// Parses bytes of the request body. Returns `false` if some bytes were not parsed because of a limit or the memory
+    /// budget.
     pub(super) fn request(&mut self, bytes: &[u8]) -> bool {
         let Self { request, asked, .. } = self;
         if let RequestState::Parsing(reader) = request
@@ -157,7 +158,7 @@ impl ApiCall {
         !self.request_coding.is_given_up()
     }
 
-    /// Ends the request body. `sent` is set if the body was sent completely.
+    /// Ends the request body. `sent` is true if the whole body was sent.
     pub(super) fn request_end(&mut self, sent: bool) {
         if sent {
             self.request_coding.end();
@@ -218,7 +219,7 @@ impl ApiCall {
         }
     }
 
-    /// Returns the outcome of the session according to its messages.
+    /// Returns the errors that the messages of the WebSocket session report.
     pub(super) fn session_outcome(&self) -> record::Session {
         let session = self.session.as_deref();
         record::Session {
@@ -227,8 +228,8 @@ impl ApiCall {
         }
     }
 
-    /// Returns whether an upgrade has become a session. The protocol switch confirms neither the model nor the API key.
-    /// The first message of the server confirms both.
+    /// Returns whether a WebSocket session has begun. The status 101 confirms neither the model nor the API key. The
+    /// first message of the server confirms both.
     pub(super) fn is_accepted(&self) -> bool {
         self.session.as_deref().is_some_and(Realtime::is_accepted)
     }
@@ -239,8 +240,9 @@ impl ApiCall {
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
-    /// Sets the API by the keys of the request body, if several APIs share the path. Returns `false` if the body
-    /// matches none of these APIs. If `may_go_on` is set, more of the body can follow, and the API of the path stays.
+    /// Selects the API from the keys of the request body, if several APIs share the path. Returns `false` if the body
+    /// matches none of these APIs. `may_go_on` means that more of the body can follow. The API guessed from the path
+    /// then stays.
     pub(super) fn settle_api(&mut self, may_go_on: bool) -> bool {
         if !self.body_decides {
             return true;
@@ -267,8 +269,8 @@ impl ApiCall {
         (self.answer, self.body) = (answer, Some(body));
     }
 
-    /// Applies bytes of the response body. Returns `false` if some of these bytes were not read because of a limit or
-    /// the memory budget.
+    /// Parses bytes of the response body. Returns `false` if some bytes were not parsed because of a limit or the
+    /// memory budget.
     pub(super) fn response(
         &mut self,
         at: MonotonicInstant,
@@ -281,7 +283,7 @@ impl ApiCall {
         body.push(bytes, &mut |item| answer.item((at, item), &mut content, points, out))
     }
 
-    /// Ends the response body. `delivered` is set if HTTP delivered the body completely.
+    /// Ends the response body. `delivered` is true if the whole body was received.
     pub(super) fn response_end(
         &mut self,
         at: MonotonicInstant,
@@ -302,8 +304,9 @@ impl ApiCall {
         counts
     }
 
-    /// Returns the metric labels of the call. A response below 400 confirms the names of model, tenant and variant.
-    /// Before such a response, a name becomes a label only if another exchange has confirmed the name.
+    /// Returns the metric labels of the call. A response below 400 confirms the names of model, tenant and variant. An
+    /// unconfirmed name is used only if another request has confirmed it, so that invented names do not create label
+    /// values.
     pub(super) fn series(
         &mut self,
         open: &RequestHead,
@@ -320,7 +323,7 @@ impl ApiCall {
         series
     }
 
-    /// Returns all facts about the call, after the end of the exchange.
+    /// Returns the record of the call, after the end of the request.
     pub(super) fn close(
         mut self,
         series: MetricLabels,
@@ -448,7 +451,8 @@ impl ApiCall {
     }
 }
 
-/// Fixes the provider of a route whose configuration and host show none, if the response `headers` reveal it.
+/// Sets the provider of a route from the response headers, if neither its configuration nor its host shows the
+/// provider.
 fn learn_provider(route: &RouteFacts, headers: &Headers) {
     if known_provider(route).is_none()
         && let Some(provider) = dialect::provider_by_headers(headers)

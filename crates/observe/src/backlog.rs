@@ -1,7 +1,7 @@
-//! Events that have left the observation channel and are applied to the in-flight requests one by one.
+//! Events that were taken from the observation channel and wait to be applied to the requests in flight.
 //!
-//! A drain can be interrupted between two events and continues later. Events whose bodies have become too old are not
-//! parsed any more: the backlog then is more work than its bytes suggest, and it would grow without end.
+//! A *drain* applies all events that the channel contains. It can be interrupted between two events and continues
+//! later. Body bytes that have become too old are not parsed, because the backlog would otherwise grow without end.
 
 use std::time::Duration;
 
@@ -10,43 +10,42 @@ use crate::tee::{Batch, ObservationChannel};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 
-/// Maximum time for which a body waits for the observer while the observer is busy. A burst that fills the channel
-/// takes less: 64 MiB of a chat stream are parsed in a second. An observer that is further behind is overloaded.
+/// Maximum time for which body bytes wait while the observer is busy. Even a full channel takes less time: 64 MiB of a
+/// chat stream are parsed in a second. An observer that is further behind is overloaded.
 const MAX_LAG: Duration = Duration::from_secs(2);
 
-/// Time between two looks at the clock that is not work on the backlog. The work takes less than a millisecond, unless
-/// the thread did not run, or loaded a tokenizer: 16 events with 64 KiB of text each take 100 ms.
+/// Minimum time between two reads of the clock that counts as a pause. The work between two reads takes 100 ms at most,
+/// for 16 events with 64 KiB of text each. In a longer time, the thread did not run, or loaded a tokenizer.
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 
 /// Number of events between two reads of the clock. A read takes a tenth of the time of an event.
 const EVENTS_PER_CHECK: usize = 16;
 
-/// Number of body bytes that count as one event for the reads of the clock, because they take about as long as an
-/// event.
+/// Number of body bytes that take about as long as one event. A larger body therefore counts as several events.
 const BYTES_PER_EVENT: usize = 1_024;
 
-/// Values and callbacks that the caller of a drain provides.
+/// Values and callbacks that the caller of [`Backlog::drain`] provides.
 #[derive(Clone, Copy)]
 pub(crate) struct DrainContext<'a> {
     pub(crate) channel: &'a ObservationChannel,
     pub(crate) clock: &'a dyn Fn() -> MonotonicInstant,
     /// Called after the content of a shard was taken.
     pub(crate) beat: &'a dyn Fn(&mut InFlightRequests),
-    /// Returns whether the drain stops at this time. Called between two events.
+    /// Returns whether the drain must stop at this time. Called between two events.
     pub(crate) interrupt: &'a dyn Fn(MonotonicInstant) -> bool,
 }
 
-/// The events of one shard, and the position of the drain in the shards.
+/// Events of one shard (buffer) of the observation channel, and the progress of the drain over all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Events in reverse order, so that the next one is the last.
+    /// Events in reverse order, so that `pop` returns the oldest.
     batch: Batch,
     /// Number of bytes of the batch that were read.
     read: usize,
-    /// Number of shards that the current drain has not taken yet. `None` between two drains.
+    /// Number of shards that the current drain has not read yet. `None` if no drain is in progress.
     shards_left: Option<usize>,
-    /// Maximum age of a body in the current drain. It includes the time in which the thread did not work on
-    /// the backlog: the time since the previous drain, and the pauses of both drains.
+    /// Maximum age of body bytes in the current drain; older ones are not parsed. Time in which the thread did not work
+    /// on the backlog is added, because it does not mean overload.
     max_age: Duration,
     /// Sum of the pauses of the current drain.
     paused: Duration,
@@ -57,7 +56,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Continues the interrupted drain, if any, and applies the events that all shards contain now. Returns `false` if
+    /// Finishes an interrupted drain, if any. Then applies the events that all shards contain now. Returns `false` if
     /// the drain was interrupted.
     pub(crate) fn drain(
         &mut self,
@@ -78,7 +77,7 @@ impl Backlog {
         self.skips_bodies = true;
     }
 
-    /// Returns the age of the next event. Zero if no drain was interrupted.
+    /// Returns the age of the oldest event that is not applied yet. Zero if no drain was interrupted.
     pub(crate) fn age(&self, now: MonotonicInstant) -> Duration {
         self.batch.entries.last().map_or(Duration::ZERO, |entry| now.since(entry.at))
     }
@@ -102,7 +101,7 @@ impl Backlog {
         true
     }
 
-    /// Applies the events of the batch. Returns `false` if some are left.
+    /// Applies the events of the current shard. Returns `false` if the drain was interrupted and events are left.
     fn apply(&mut self, requests: &mut InFlightRequests, context: DrainContext<'_>) -> bool {
         let mut now = (context.clock)();
         let mut work = 0;
@@ -133,7 +132,7 @@ impl Backlog {
         true
     }
 
-    /// Adds time between two looks at the clock to the maximum age, if it was a pause.
+    /// If the time between two reads of the clock was a pause of the thread, adds it to the maximum age.
     fn note_pause(&mut self, passed: Duration) {
         if passed >= MIN_PAUSE {
             self.max_age += passed;
@@ -142,7 +141,7 @@ impl Backlog {
     }
 }
 
-/// Returns the number of bytes of the batch that belong to `entry`.
+/// Returns the number of body bytes that belong to `entry`.
 fn body_len(entry: &TimestampedEvent) -> usize {
     if let ObserverEvent::Body { len, .. } = entry.event {
         usize::try_from(len).unwrap_or(usize::MAX)

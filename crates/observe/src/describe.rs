@@ -1,7 +1,7 @@
-//! Describes request headers and response headers to the observer.
+//! Copies the parts of request headers and response headers that the observer needs.
 //!
-//! Only the path and allow-listed headers are copied, so credentials cannot reach the observer. From the query, only
-//! the name of the model is copied.
+//! Only the host, the path and allow-listed headers are copied, so that credentials cannot reach the observer. Of the
+//! query, only the name of the model is copied.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use tokengauge_types::event::{
 use tokengauge_types::label::{LONGEST_NAME, Name};
 use tokengauge_types::tcp::TcpConnection;
 
-/// Query parameters that name a model, in order of preference. Azure calls a model a deployment.
+/// Query parameters that name a model, in order of preference. Azure OpenAI uses `deployment`.
 const MODEL_PARAMETERS: [&str; 2] = ["model", "deployment"];
 
-/// Facts about a request that its headers do not contain.
+/// Facts about a request that are not part of its headers.
 #[derive(Debug)]
 pub struct RequestContext {
     pub route: Arc<RouteFacts>,
@@ -59,7 +59,7 @@ pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> Req
     }
 }
 
-/// Describes the headers of `response`. `from_proxy` is set if this process generated the response itself.
+/// Describes the headers of `response`. `from_proxy` is true if this process generated the response.
 pub fn describe_response<B>(response: &Response<B>, from_proxy: bool) -> ResponseHead {
     ResponseHead {
         status: response.status().as_u16(),
@@ -70,7 +70,7 @@ pub fn describe_response<B>(response: &Response<B>, from_proxy: bool) -> Respons
     }
 }
 
-/// Returns the requested host. The request target takes precedence over the `Host` header.
+/// Returns the requested host: the host in the request target, or else the `Host` header.
 pub fn host<B>(request: &Request<B>) -> Option<&str> {
     let in_target = request.uri().authority().map(|authority| {
         let text = authority.as_str();
@@ -79,7 +79,7 @@ pub fn host<B>(request: &Request<B>) -> Option<&str> {
     in_target.or_else(|| request.headers().get(HOST)?.to_str().ok())
 }
 
-/// Returns the path `/`, which replaces the missing path of a CONNECT request.
+/// Returns the path `/`. It replaces the path of a CONNECT request, which has none.
 fn root_path() -> Name {
     Name::new("/").unwrap_or_else(|| unreachable!("the text is not empty"))
 }

@@ -6,7 +6,7 @@ use tokengauge_llm::dialect::{self, DetectedApi};
 use tokengauge_types::event::RequestHead;
 use tokengauge_types::label::Label;
 
-/// Returns the API of a request, or `None` for plain HTTP.
+/// Returns the API that a request calls. `None` for plain HTTP.
 pub(super) fn detect(open: &RequestHead) -> Option<DetectedApi> {
     let path = sent_path(open);
     let target = dialect::RequestTarget {

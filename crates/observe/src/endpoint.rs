@@ -1,4 +1,4 @@
-//! Opens exchanges for a service or client of the same process, without a proxy.
+//! Observes a service or a client inside the same process, without a proxy.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Describes a service that this process runs. `name` becomes the label `route` of its metrics.
+    /// Describes a service that runs in this process. `name` becomes the value of the metric label `route`.
     pub fn server(name: &str) -> Self {
         Self::new(name, ProxyPosition::Inbound, "localhost", 0)
     }
 
-    /// Describes a client that calls `host`. The provider is inferred from the host, unless
-    /// [`provider`](Self::provider) sets it.
+    /// Describes a client that calls `host`. The provider is inferred from `host` if [`provider`](Self::provider) does
+    /// not set it.
     pub fn client(name: &str, host: &str, port: u16) -> Self {
         Self::new(name, ProxyPosition::Outbound, host, port)
     }
@@ -43,7 +43,7 @@ impl Endpoint {
         self
     }
 
-    /// Sets the API format, such as `openai` or `anthropic`, instead of detecting it from path and headers.
+    /// Sets the API format, such as `openai` or `anthropic`. By default, it is detected from the path and the headers.
     pub fn api(mut self, api: &str) -> Self {
         self.facts.dialect = Some(Label::known(api));
         self
@@ -51,8 +51,8 @@ impl Endpoint {
 }
 
 impl ObserveLayer<EndpointOpener> {
-    /// Reports the exchanges of `endpoint` to `channel`. [`Observation`](crate::Observation) has a channel and the
-    /// observer that reads it.
+    /// Creates a layer that reports the requests of `endpoint` to `channel`. [`Observation`](crate::Observation)
+    /// provides a channel and the observer that reads it.
     pub fn new(channel: Arc<ObservationChannel>, endpoint: Endpoint) -> Self {
         Self::with_opener(EndpointOpener::new(channel, endpoint))
     }

@@ -1,4 +1,4 @@
-//! A [`tower`] layer that observes the requests and responses of a service or client.
+//! A [`tower`] layer that observes the requests and responses of a service or a client.
 
 use std::fmt;
 use std::future::Future;
@@ -19,12 +19,13 @@ use crate::tee::body::ResponseBody;
 use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, UpstreamFailure};
 
-/// Opens the exchange of a request of type `R`.
+/// Starts the observation of a request of type `R`.
 ///
-/// [`EndpointOpener`](crate::EndpointOpener) implements this trait for an `http::Request` in any application. The
-/// opener of a proxy also sets a route and a client connection.
+/// [`EndpointOpener`](crate::EndpointOpener) is the implementation for any application. A proxy uses its own
+/// implementation, which also sets a route and a client connection.
 pub trait OpenExchange<R> {
-    /// The request that is passed on. Its body is wrapped in a [`RequestBody`](crate::tee::body::RequestBody).
+    /// The request that is passed on to the service. Its body is wrapped in a
+    /// [`RequestBody`](crate::tee::body::RequestBody).
     type Request;
 
     fn open(&self, request: R) -> (Self::Request, RequestObserver);
@@ -32,10 +33,10 @@ pub trait OpenExchange<R> {
 
 /// Observes the requests and responses of a service.
 ///
-/// Frames of both bodies are copied into a [channel](crate::tee::ObservationChannel) as they pass. Frames, errors and
-/// backpressure reach the caller unchanged, and nothing is allocated per frame. The service may be a server (axum,
-/// tonic, hyper-util) or a client. It can be any `Service<http::Request<_>, Response = http::Response<_>>` whose bodies
-/// carry [`Bytes`].
+/// Frames of the request body and the response body are copied into a [channel](crate::tee::ObservationChannel). The
+/// caller gets the same frames, errors and backpressure as without the layer, and nothing is allocated per frame. The
+/// service can be a server (axum, tonic, hyper-util) or a client: any `Service<http::Request<_>, Response =
+/// http::Response<_>>` whose bodies carry [`Bytes`].
 #[derive(Debug)]
 pub struct ObserveLayer<O> {
     opener: Arc<O>,

@@ -1,7 +1,8 @@
-//! A value that one thread uses at a time. Other threads wait for it with a time limit.
+//! A lock for a value that one thread uses at a time. Unlike with a mutex of the standard library, the wait can have a
+//! time limit.
 //!
-//! A mutex of the standard library has neither a time limit nor an order. Here, a thread that returns the value and
-//! takes it again at once does not overtake a thread that waits.
+//! A mutex also guarantees no order. Here, a thread that releases the value and calls `lend_last` at once does not
+//! overtake a thread that waits.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ pub(crate) struct Lendable<T> {
     /// `None` while the value is lent.
     slot: Mutex<Option<T>>,
     returned: Condvar,
-    /// Number of threads that wait in [`Lendable::lend_within`]. Written under the lock of the slot.
+    /// Number of threads that wait in [`Lendable::lend_within`]. Modified only under the lock of `slot`.
     waiting: AtomicUsize,
 }
 
@@ -60,7 +61,7 @@ impl<T> Lendable<T> {
         }
     }
 
-    /// Waits until the value is back and no other thread waits for it.
+    /// Waits until the value is free and no other thread waits for it. Other threads therefore have priority.
     pub(crate) fn lend_last(&self) -> Lent<'_, T> {
         let mut slot = lock(&self.slot);
         loop {

@@ -1,10 +1,9 @@
-//! Observes LLM requests and responses. Body bytes are copied off the data path and converted into
-//! [`Record`](tokengauge_measure::record::Record)s.
+//! Observes LLM requests and responses. Body bytes are copied while traffic passes, and a separate thread turns the
+//! copies into [`Record`](tokengauge_measure::record::Record)s.
 //!
-//! An application starts an [`Observation`] and wraps a service or a client in its [`ObserveLayer`]. [`tee`] copies
-//! bytes on the data path. [`Exchange`] is the observer's pipeline for one request, and [`InFlightRequests`] holds all
-//! open requests. [`Observer`] is the thread that moves events from the tee to the open requests. The pipeline itself
-//! does no I/O and takes the time as an argument.
+//! An application starts an [`Observation`] and wraps a service or a client in its [`ObserveLayer`]. [`tee`] copies the
+//! bytes. [`Observer`] is the thread that reads the copies. [`Exchange`] parses one request and its response, and
+//! [`InFlightRequests`] holds all open requests. Parsing does no I/O and takes the time as an argument.
 
 mod api_call;
 mod backlog;

@@ -1,4 +1,4 @@
-//! An observer with its instruments, for applications that observe their own services or clients.
+//! A ready-made observer with metrics, for applications that observe their own services or clients.
 
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -18,9 +18,9 @@ use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 /// Maximum time that dropping an [`Observation`] takes.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A running observer: a thread that reads the observation channel, and the metrics that it updates.
+/// A running observer: a thread that reads the observation channel, and the metrics that the thread updates.
 ///
-/// Dropping an `Observation` stops the thread. Exchanges that end later are not recorded.
+/// Dropping an `Observation` stops the thread. Requests that end later are not recorded.
 #[derive(Debug)]
 pub struct Observation {
     channel: Arc<ObservationChannel>,
@@ -29,7 +29,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Starts the observer thread, which calls `on_record` with each finished request.
+    /// Starts the observer thread. The thread calls `on_record` for each finished request.
     ///
     /// # Errors
     /// Fails if the operating system cannot start a thread.
@@ -61,13 +61,13 @@ impl Observation {
         ObserveLayer::new(Arc::clone(&self.channel), endpoint)
     }
 
-    /// Returns all metrics in the Prometheus text format. They include all events that were reported before the call.
+    /// Returns all metrics in the Prometheus text format, including events that were reported before the call.
     pub fn prometheus(&self) -> String {
         prometheus::Format::Text.render(&self.collector.scrape())
     }
 
-    /// Applies all events that were reported before the call. When this function returns, the callback has received all
-    /// finished requests.
+    /// Waits until all events that were reported before the call are applied. `on_record` has then been called for each
+    /// finished request.
     pub fn flush(&self) {
         self.observer.with_current_state(|_, _| ());
     }

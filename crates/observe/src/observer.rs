@@ -1,8 +1,8 @@
-//! The observer thread. In a loop, it drains the observation channel into the in-flight requests, checks for stalls,
-//! and sleeps.
+//! The observer thread. In a loop, it applies the events of the observation channel to the open requests, checks for
+//! stalls, and sleeps.
 //!
-//! The thread may be busy for long, because the input is untrusted. Readers therefore never wait without limit, the
-//! thread hands the state over between two events, and events that have become too old are not parsed any more.
+//! Untrusted input can keep the thread busy for long. Therefore, readers wait with a time limit, the thread lets
+//! readers in between two events, and body bytes that are too old are not parsed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,30 +19,30 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 use tokio::time::MissedTickBehavior;
 
-/// Time between two drains while a request is open. A timed wake takes 20–55 µs of CPU, as much as relaying a chunk.
-/// Events carry the timestamps of the data path, so waiting does not make measurements less exact.
+/// Time between two reads of the channel while a request is open. A timed wake-up takes 20–55 µs of CPU, as much as
+/// forwarding a chunk. The interval does not affect measurements, because events carry the time at which they occurred.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time between two checks of the open requests for stalls.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Maximum sleep of the observer while no request is open. The first request that opens wakes the thread. Due to this
-/// bound, an event after the last drain does not have to wait for the next request.
+/// Maximum sleep of the observer thread while no request is open. The next request wakes the thread earlier. The limit
+/// ensures that events reported after the last read of the channel do not wait until the next request.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of stored heartbeats, enough for more than a minute. The observer removes them at each drain, so if
-/// the limit is reached, the observer is stuck.
+/// Maximum number of stored heartbeats, enough for more than a minute. Each read of the channel removes them, so the
+/// limit is reached only if the observer is stuck.
 const MAX_HEARTBEATS: usize = 256;
 
-/// Maximum time that a reader waits for the lock of the state, and then the maximum time in which it processes pending
-/// events. Two readers in a row, such as a scrape and an export, take less than a second.
+/// Maximum time for which a reader waits for the state, and maximum time for which it then applies waiting events. Two
+/// readers in a row, such as a scrape and an export, take less than a second.
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Maximum wait after another reader has waited without success, until the state is available again. The waits of
-/// queued readers therefore do not add up.
+/// Maximum wait of a reader after another reader's wait has timed out. The short limit applies until a wait succeeds,
+/// so that the waits of queued readers do not add up.
 const OVERDUE_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// Owns the observer thread and the in-flight requests. Any thread may bring the requests up to date and read them.
+/// Owns the observer thread and the open requests. Any thread may apply waiting events and read the state.
 #[derive(Debug)]
 pub struct Observer {
     shared: Arc<Shared>,
@@ -53,7 +53,7 @@ struct Shared {
     channel: Arc<ObservationChannel>,
     state: Lendable<ObserverState>,
     is_stopping: AtomicBool,
-    /// Whether a reader has waited for the state in vain.
+    /// Whether the last wait of a reader has timed out.
     is_overdue: AtomicBool,
     /// Whether the thread has ended.
     ended: Mutex<bool>,
@@ -62,7 +62,7 @@ struct Shared {
     last_health: Mutex<(MonotonicInstant, ObserverHealth)>,
     /// Number of panics of the thread.
     restarts: AtomicU64,
-    /// Heartbeats since the previous drain: times at which the runtime of the data path ran.
+    /// Heartbeats since the last read of the channel: times at which the runtime that forwards traffic was responsive.
     heartbeats: Mutex<Vec<MonotonicInstant>>,
     #[cfg(test)]
     fault: Mutex<Option<fn()>>,
@@ -79,7 +79,7 @@ struct ObserverState {
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<T> {
     pub value: T,
-    /// Age of the oldest event that the value does not include. Zero if the observer has applied all events.
+    /// Age of the oldest event that `value` does not include. Zero if all events were applied.
     pub lag: Duration,
 }
 
@@ -114,7 +114,7 @@ impl Observer {
         Ok(Self { shared })
     }
 
-    /// Applies every event that was reported before the call, then calls `read`. Waits as long as this takes.
+    /// Applies every event that was reported before the call, and then calls `read`. Waits without a time limit.
     pub fn with_current_state<T>(
         &self,
         read: impl FnOnce(&mut InFlightRequests, MonotonicInstant) -> T,
@@ -124,8 +124,8 @@ impl Observer {
         state.read(read)
     }
 
-    /// Applies the events that were reported before the call, for at most half a second, and then calls `read`. Returns
-    /// `None` if another thread uses the requests during this time.
+    /// Applies waiting events for a limited time, and then calls `read`. The whole call takes less than half a second.
+    /// Returns `None` if another thread uses the state for too long.
     pub fn read_in_time<T>(
         &self,
         read: impl FnOnce(&mut InFlightRequests, MonotonicInstant) -> T,
@@ -177,8 +177,8 @@ impl Observer {
         Some(state.read(|requests, at| read(requests, at, lag)))
     }
 
-    /// Records heartbeats of the runtime of the data path, forever. With them, delays of the runtime and pauses of the
-    /// whole process are not attributed to the backend.
+    /// Records heartbeats of the runtime that forwards traffic, and never ends. Pauses of the runtime or of the whole
+    /// process therefore do not count as stalls of the backend.
     pub fn run_heartbeat(&self) -> impl Future<Output = ()> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         async move {
@@ -194,8 +194,8 @@ impl Observer {
         }
     }
 
-    /// Ends the thread and applies the remaining events, within `limit`. In the second half of the time, the bodies of
-    /// the remaining events are not parsed any more. Returns whether all events were applied.
+    /// Stops the thread and applies the remaining events within `limit`. After half of the time, body bytes are skipped
+    /// without parsing. Returns whether all events were applied.
     pub fn stop(&self, limit: Duration) -> bool {
         let started = clock::now();
         let left = |of: Duration| of.saturating_sub(clock::now().since(started));
@@ -222,7 +222,7 @@ impl Observer {
 }
 
 impl Shared {
-    /// Runs the thread. After a panic, the thread continues with the event behind the one that caused the panic.
+    /// Runs the thread. After a panic, the thread continues with the event after the one that caused the panic.
     fn run(&self) {
         while catch_unwind(AssertUnwindSafe(|| self.observe())).is_err() {
             let restarts = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
@@ -287,7 +287,7 @@ impl ObserverState {
         read(&mut self.requests, now)
     }
 
-    /// Applies the events of all shards. Returns `false` if it was interrupted.
+    /// Applies the waiting events of all shards. Returns `false` if it was interrupted.
     fn drain(&mut self, shared: &Shared, interrupt: &dyn Fn(MonotonicInstant) -> bool) -> bool {
         let Self { requests, backlog, .. } = self;
         // Heartbeats are read after a shard. An event that a pause delayed therefore has an earlier timestamp than the

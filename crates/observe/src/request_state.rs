@@ -2,7 +2,7 @@
 
 use tokengauge_llm::dialect::{Realtime, RequestFacts, RequestReader};
 
-/// Parse state of the request body: in progress or finished.
+/// Parser of the request body, or its result once the body has ended.
 #[derive(Debug)]
 pub(super) enum RequestState {
     Parsing(Box<RequestReader>),
@@ -17,8 +17,8 @@ impl RequestState {
         }
     }
 
-    /// Returns the facts of the request. For a session, the facts come from its messages. If the messages name no
-    /// model, the model comes from the handshake.
+    /// Returns what the request asks for. In a WebSocket session, the facts come from its messages. If the messages
+    /// name no model, the model comes from the request that opened the session.
     pub(super) fn finish(self, session: Option<&Realtime>) -> RequestFacts {
         let facts = match self {
             Self::Parsing(reader) => reader.finish(),

@@ -15,7 +15,7 @@ use tokengauge_types::label::Name;
 #[derive(Debug)]
 pub(super) struct ObservedResponse {
     pub(super) facts: ResponseAccumulator,
-    /// Token counts of the finished turns of a session, without the current turn.
+    /// Token counts of the finished turns of a session (responses in one WebSocket), without the current turn.
     past: TokenCounts,
     pub(super) timing: StreamTiming,
     arguments: ToolArguments,
@@ -27,7 +27,7 @@ pub(super) struct ObservedResponse {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameContent {
-    /// Whether the current frame is a well-formed message. The end marker does not count.
+    /// Whether the current frame contains a well-formed message. End markers do not count.
     event: bool,
     pub(super) text: bool,
     visible: bool,
@@ -70,7 +70,8 @@ impl ObservedResponse {
         content.event |= !matches!(event, Event::ParseError(_) | Event::Call { .. } | Event::Done);
     }
 
-    /// Applies an item of the body that arrived at `at`. `content` describes the current frame.
+    /// Applies a parsed item of the response body, which arrived at `at`. `content` accumulates the facts about the
+    /// current frame.
     pub(super) fn item(
         &mut self,
         (at, item): (MonotonicInstant, BodyItem<'_>),
@@ -90,7 +91,7 @@ impl ObservedResponse {
         }
     }
 
-    /// Ends a frame of a stream: records its timestamps and gaps.
+    /// Records the timestamps and gaps of a complete frame of the stream.
     fn chunk(
         &mut self,
         at: MonotonicInstant,
@@ -115,7 +116,7 @@ impl ObservedResponse {
         self.timing.chunk(at, content.text.then_some(content.tokens), out);
     }
 
-    /// Returns exact token counts, and reports tokens to `out` that were not reported before.
+    /// Returns the exact token counts. Also sends tokens to `out` that were not reported live.
     pub(super) fn count(&mut self, out: &mut impl FnMut(LiveSample)) -> TokenCounts {
         let totals = self.facts.tokens();
         for (kind, tokens) in TextKind::ALL.into_iter().zip(totals.native_unreported) {
@@ -136,8 +137,8 @@ impl ObservedResponse {
         self.past.followed_by(&last)
     }
 
-    /// Ends a turn of a session. Further text is counted separately, in the encoding of `model` unless the response
-    /// has named another model.
+    /// Ends a turn (one response of a WebSocket session). Later text is counted separately, with the tokeniser of
+    /// `model` if the response has named no other model.
     pub(super) fn end_turn(
         &mut self,
         model: Option<&Name>,
@@ -148,9 +149,9 @@ impl ObservedResponse {
         self.facts.restart_count(model, tokenizers, budget);
     }
 
-    /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. If
-    /// `needs_reason` is set, a choice without a stop reason did not finish and gets `error`. If `seen` is set, the
-    /// response was observed completely.
+    /// Returns the provider's finish reasons and the status of each choice (alternative answer), in order. `seen` is
+    /// true if the response was observed completely. With `needs_reason`, a choice without a finish reason gets the
+    /// reason `error`.
     pub(super) fn finish_reasons(
         &self,
         needs_reason: bool,

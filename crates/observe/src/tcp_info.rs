@@ -1,19 +1,19 @@
-//! TCP statistics of the kernel for the connections of an exchange.
+//! TCP statistics of the kernel for the connections of a request.
 //!
-//! Each connection is queried once during the exchange, when the connection is open, and again at the end, when the
-//! connection may be closed.
+//! Each connection is queried once while the request is open, because it may be closed at the end, and again at the
+//! end.
 
 use std::sync::Arc;
 
 use tokengauge_measure::record::{ConnectionSample, Network};
 use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
-/// Function that queries TCP statistics from the kernel. Returns `None` for a closed connection.
+/// Function that queries TCP statistics of a connection from the kernel. Returns `None` for a closed connection.
 pub type TcpInfoQuery = Box<dyn FnMut(&TcpConnection) -> Option<TcpInfo> + Send>;
 
-/// Maximum number of kernel queries for TCP statistics in a quarter of a second, the time between two sweeps. Each
-/// query takes 6 µs, so the queries take at most 1 % of a core. Exchanges beyond the limit have no round-trip time, and
-/// their retransmits are reported with the next exchange on the connection.
+/// Maximum number of kernel queries between two periodic checks (a quarter of a second). A query takes 6 µs, so queries
+/// take at most 1 % of a core. A request beyond the limit has no round-trip time. Its retransmits count for the next
+/// request on the connection.
 const MAX_QUERIES: usize = 400;
 
 /// Queries the kernel, if the platform supports that.
@@ -23,7 +23,7 @@ pub(super) struct TcpInfoReader {
     queries: usize,
 }
 
-/// Both connections of an exchange.
+/// Both connections of a request.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     pub(super) client: PeerConnection,
@@ -42,13 +42,13 @@ impl TcpInfoReader {
         Self { query: Some(query), queries: 0 }
     }
 
-    /// Resets the number of queries at the beginning of a sweep.
+    /// Resets the number of queries. Called at the beginning of each periodic check.
     pub(super) const fn begin_sweep(&mut self) {
         self.queries = 0;
     }
 
-    /// Queries the client connection and the upstream connection. Skips a connection that was already queried
-    /// successfully, unless `again` is set.
+    /// Queries the connection to the client and the connection to the upstream. With `again`, a connection that was
+    /// already queried is queried again.
     pub(super) fn read(&mut self, connections: &mut Connections, again: bool) {
         let Some(query) = &mut self.query else { return };
         for peer in [&mut connections.client, &mut connections.upstream] {
@@ -72,7 +72,7 @@ impl Connections {
 }
 
 impl PeerConnection {
-    /// Replaces the connection, and discards the statistics of the previous one.
+    /// Sets another connection, and discards the statistics of the previous one.
     pub(super) fn set(&mut self, connection: Option<Arc<TcpConnection>>) {
         *self = Self { connection, info: None };
     }
@@ -115,7 +115,7 @@ mod tests {
         Some(TcpInfo { rtt: Some(Duration::from_millis(millis)), least_rtt: None, retransmits })
     }
 
-    /// Returns a reader with scripted answers, and the number of its queries.
+    /// Returns a reader that gets the given answers from the kernel, and a counter of its queries.
     fn reader(answers: Vec<Option<TcpInfo>>) -> (TcpInfoReader, Arc<Mutex<usize>>) {
         let queries = Arc::new(Mutex::new(0));
         let count = Arc::clone(&queries);

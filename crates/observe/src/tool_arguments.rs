@@ -1,12 +1,12 @@
-//! Checks whether the arguments of tool calls are valid JSON, while they stream.
+//! Checks while a response streams whether the arguments of its tool calls are valid JSON.
 //!
-//! Only arguments that begin as a JSON object are checked, because function arguments are always an object. Some tools
-//! take free text instead, such as code, a patch or a command.
+//! Only arguments that begin as a JSON object are checked. Other arguments are free text, such as code, a patch or a
+//! command, which some tools take.
 
-/// Maximum nesting depth that is checked. Arguments with deeper nesting count as valid.
+/// Maximum nesting depth that is checked. More deeply nested arguments count as valid.
 const DEEPEST: u32 = 128;
 
-/// Maximum number of tool calls of one response whose arguments are checked. Arguments of further calls count as valid.
+/// Maximum number of tool calls per response whose arguments are checked. Arguments of further calls count as valid.
 const MOST_CALLS: usize = 256;
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ struct Call {
 }
 
 impl ToolArguments {
-    /// Adds a piece of the arguments of call `number` of `choice`.
+    /// Adds a part of the arguments of tool call `number` in `choice` (alternative answer).
     pub(super) fn push(&mut self, choice: u32, number: u32, text: &str) {
         let same = |call: &Call| call.choice == choice && call.number == number;
         let known = self.0.iter().rposition(same);
@@ -36,18 +36,18 @@ impl ToolArguments {
         }
     }
 
-    /// Returns whether a choice has a call with an invalid object.
+    /// Returns whether any tool call of `choice` has arguments that are not valid JSON.
     pub(super) fn are_broken(&self, choice: u32) -> bool {
         let mut calls = self.0.iter().filter(|call| call.choice == choice);
         calls.any(|call| call.json.is_broken())
     }
 }
 
-/// Validates one JSON value (RFC 8259) piece by piece, without storing it.
+/// Validates a JSON value (RFC 8259) part by part, without storing it.
 #[derive(Clone, Debug)]
 struct JsonValidator {
     state: State,
-    /// Stack of open brackets, one bit per level. The lowest bit is the innermost level. 1 is an object, 0 is an array.
+    /// Stack of open brackets, one bit per level: 1 is an object, 0 is an array. The lowest bit is the innermost level.
     open: u128,
     depth: u32,
 }
@@ -56,11 +56,11 @@ struct JsonValidator {
 enum State {
     /// Only whitespace so far.
     Before,
-    /// The next token must be a value. If `first` is set, the end of the array that has just begun is also allowed.
+    /// A value must follow. If `first` is true, an array has just begun, so `]` may follow too.
     Value {
         first: bool,
     },
-    /// The next token must be a key. If `first` is set, the end of the object that has just begun is also allowed.
+    /// A key must follow. If `first` is true, an object has just begun, so `}` may follow too.
     Key {
         first: bool,
     },
@@ -70,19 +70,19 @@ enum State {
     Escape {
         key: bool,
     },
-    /// The next `left` characters must be hexadecimal digits of an escape.
+    /// Inside a `\u` escape: `left` more hexadecimal digits must follow.
     Digits {
         key: bool,
         left: u8,
     },
     Colon,
     Number(Number),
-    /// The next characters must be the rest of `true`, `false` or `null`.
+    /// The rest of `true`, `false` or `null` must follow.
     Word(&'static [u8]),
-    /// The next token must be a comma or a closing bracket.
+    /// A comma or a closing bracket must follow.
     After,
     Done,
-    /// Not validated: the arguments are not a JSON object, or are nested too deeply.
+    /// Validation is off: the arguments are not a JSON object, or are nested too deeply.
     Free,
     Broken,
 }
@@ -166,7 +166,7 @@ impl JsonValidator {
         }
     }
 
-    /// Continues or ends a number. Numbers have no end marker, so the next character ends them.
+    /// Continues or ends a number. A number ends at the first character that is not part of it.
     fn number(&mut self, byte: u8, number: Number) -> State {
         let next = match (number, byte) {
             (Number::Minus, b'0') => Number::Zero,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// The validator and serde_json agree on texts that resemble JSON.
+        /// The validator and `serde_json` agree on random texts that resemble JSON.
         #[test]
         fn agrees_with_serde_json(
             text in r#"\{("[ab\\nu0-9]{0,4}"|[\[\]{},: ]|-?[0-9.eE+-]{1,4}|true|false|null){0,12}\}?"#,

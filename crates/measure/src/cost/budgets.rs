@@ -1,5 +1,5 @@
-//! Budgets of money and tokens, and the calls that each budget pays for. The proxy counts usage and never enforces a
-//! budget.
+//! Budgets of money or tokens, and the calls that count towards each budget. The proxy measures usage and never
+//! enforces a budget.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use crate::cost::used::Used;
 use crate::record::{Call, Record};
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// Limit on usage over a rolling window, and the calls that it covers. A scope field that is `None` matches every call.
+/// Limit on usage over a rolling window. `tenant`, `route` and `model` select the calls that count; `None` selects all
+/// calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
     /// Unique name; the value of the `tokengauge.budget` attribute.
     pub name: Label,
-    /// Glob pattern on the tenant; `*` matches any text. A call without a tenant does not match a pattern.
+    /// Glob pattern for the tenant name; `*` matches any text. A call without a tenant never matches a pattern.
     pub tenant: Option<GlobPattern>,
     pub route: Option<Label>,
     /// Glob pattern on the requested model.
@@ -24,7 +25,8 @@ pub struct Budget {
 /// Amount that a `Budget` allows in its window.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BudgetLimit {
-    /// Input plus output tokens. Numbers that the provider did not report are counted (output) or estimated (input).
+    /// Input plus output tokens. If the provider reports no usage, the proxy counts output tokens and estimates input
+    /// tokens.
     Tokens(f64),
     Money {
         amount: f64,
@@ -39,7 +41,7 @@ impl BudgetLimit {
         }
     }
 
-    /// Returns the value of the `tokengauge.budget_unit` attribute: `token` or a currency.
+    /// Returns the value of the attribute `tokengauge.budget_unit`: `token`, or a currency such as `USD`.
     pub fn unit(&self) -> Label {
         match self {
             Self::Tokens(_) => Label::known("token"),
@@ -49,7 +51,7 @@ impl BudgetLimit {
 }
 
 impl Budget {
-    /// Returns the amount that an exchange spends from this budget. `None` if the budget does not cover the exchange or
+    /// Returns the amount that a request spends from this budget. `None` if the budget does not cover the request, or
     /// if the amount is unknown.
     pub(super) fn spent(&self, record: &Record) -> Option<f64> {
         let call = record.call.as_ref().filter(|call| self.pays(record, call))?;

@@ -1,6 +1,7 @@
-//! Computes the cost of calls from a dated price table, and the use of budgets. This module does no I/O.
+//! Computes the cost of API calls from a price table with dates, and the use of budgets.
 //!
-//! The proxy never rejects a request because of its cost. A call without a price counts as unpriced, not as free.
+//! The proxy never rejects a request because of its cost. A call without a price counts as unpriced, not as free. This
+//! module does no I/O.
 
 mod budgets;
 mod day;
@@ -21,17 +22,17 @@ pub struct Costs {
     pub budgets: Vec<Budget>,
 }
 
-/// Price of a call, or the reason why the call has none.
+/// Cost of a call, or the reason why no cost is known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PriceResult {
     At(Cost),
-    /// The call used tokens, but no entry of the price table matches the call.
+    /// The call used tokens, but the price table has no entry for its model.
     Unpriced,
     /// The call used no tokens, or no price table is configured.
     Free,
 }
 
-/// Price of output tokens on a route whose hardware is paid by the hour.
+/// Price of output tokens on a route whose hardware is rented by the hour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenPrice {
     pub route: Label,
@@ -41,8 +42,8 @@ pub struct TokenPrice {
 }
 
 impl Costs {
-    /// Returns the amount that `record` spends from each budget that covers it. The caller sets the cost of the call
-    /// before.
+    /// Returns each budget that covers the request of `record`, with the amount spent. Callers set `record.call.cost`
+    /// first, because budgets of money use this field.
     pub fn spent<'a>(
         &'a self,
         record: &'a Record,
@@ -51,11 +52,11 @@ impl Costs {
         self.budgets.iter().filter_map(spent)
     }
 
-    /// Computes the price of a million output tokens for each route whose hardware is paid by the hour. The price is
-    /// GPU price per hour ÷ 3,600 × 10⁶ ÷ sustained output TPS.
+    /// Computes the price of a million output tokens for each route with an hourly hardware price. The formula is
+    /// hardware price per hour ÷ 3,600 × 10⁶ ÷ output tokens per second.
     ///
-    /// `sustained` returns the output rate of a route over 5 min, in tokens per second. A route with no rate or with
-    /// rate 0 is omitted.
+    /// `sustained` returns the mean output rate of a route over 5 min, in tokens per second. Routes without a rate or
+    /// with rate 0 are omitted.
     pub fn token_prices(&self, sustained: impl Fn(&Label) -> Option<f64>) -> Vec<TokenPrice> {
         let price = |rental: &HardwareCost| {
             let rate = sustained(&rental.route).filter(|rate| *rate > 0.0)?;

@@ -5,7 +5,7 @@ use crate::cost::{Day, PriceResult};
 use crate::record::{Call, Cost, Record};
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// Number of tokens that a listed price refers to: prices are per million tokens.
+/// Unit of token prices: a listed price is for a million tokens.
 const MILLION: f64 = 1e6;
 
 /// All configured prices: token prices per model, and hardware prices per hour.
@@ -22,16 +22,16 @@ pub struct Price {
     pub model: GlobPattern,
     /// Glob pattern on the provider name.
     pub provider: Option<GlobPattern>,
-    /// First day in UTC on which the price is valid.
+    /// First UTC day on which the price is valid; `None` means always.
     pub from: Option<Day>,
     pub currency: Label,
     pub input: f64,
-    /// Price of input tokens that were read from a cache. Defaults to `input`.
+    /// Price of input tokens read from the provider's prompt cache. `None` means the `input` price.
     pub cache_read: Option<f64>,
-    /// Price of input tokens that were written to a cache. Defaults to `input`.
+    /// Price of input tokens written to the provider's prompt cache. `None` means the `input` price.
     pub cache_write: Option<f64>,
     pub output: f64,
-    /// Price of reasoning tokens, hidden or visible. Defaults to `output`.
+    /// Price of reasoning tokens, streamed or hidden. `None` means the `output` price.
     pub reasoning: Option<f64>,
     /// Fixed price of each call, independent of its tokens.
     pub request: f64,
@@ -41,7 +41,7 @@ pub struct Price {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HardwareCost {
     pub route: Label,
-    /// Price per hour of all hardware of the route together.
+    /// Price per hour of the whole hardware behind the route, not per GPU.
     pub hour: f64,
     pub currency: Label,
 }
@@ -65,8 +65,8 @@ impl Prices {
         })
     }
 
-    /// Returns the most specific price entry that is valid on the day of the call. If several entries are equally
-    /// specific, the newest applies.
+    /// Returns the most specific price that is valid on the day of the call. Among equally specific prices, the one
+    /// with the latest `from` applies.
     fn of(&self, record: &Record, call: &Call) -> Option<&Price> {
         let today = Day::of(record.wall);
         let fits = |price: &&Price| price.from.is_none_or(|from| from <= today) && price.fits(call);
@@ -75,8 +75,8 @@ impl Prices {
 }
 
 impl Price {
-    /// Returns whether the price applies to the requested model or to the model named in the response. Providers bill
-    /// the model in the response, but price tables list both names.
+    /// Returns whether the price applies to the call. The requested model or the model named in the response must
+    /// match, because price tables list either name.
     fn fits(&self, call: &Call) -> bool {
         let names = [&call.request.model, &call.response_model];
         let named = names.into_iter().flatten().any(|name| self.model.matches(name.as_str()));
@@ -147,8 +147,8 @@ mod tests {
         }
     }
 
-    /// Expects each kind of token to have its own price: 600 k uncached at 2, 300 k read at 0.5, 100 k written at 4,
-    /// 150 k of output at 10, 50 k of reasoning at 8.
+    /// Each kind of token has its own price: 600 k uncached input tokens at 2, 300 k cache reads at 0.5, 100 k cache
+    /// writes at 4, 150 k output tokens at 10 and 50 k reasoning tokens at 8.
     #[test]
     fn every_part_has_its_price() {
         let usage = Usage {

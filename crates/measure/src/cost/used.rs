@@ -3,7 +3,7 @@
 use crate::record::{Call, Record};
 use tokengauge_llm::count::Source;
 
-/// Tokens that a call used. The parts do not overlap.
+/// Tokens that a call used. No token is counted in two fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Used {
     pub(super) uncached: f64,
@@ -14,10 +14,11 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// Returns the tokens of a call as the provider reported them. A part that was not reported, because the response
-    /// was cut off or the API reports none, is the counted output or an estimate of the prompt. Providers bill such
-    /// responses, too. The result is [`Source::Estimated`] if it has such a part. Returns `None` if nothing shows that
-    /// the call used tokens.
+    /// Returns the tokens of a call as the provider reported them.
+    ///
+    /// Missing numbers are replaced, because providers also bill responses that were cut off. The proxy's count
+    /// replaces missing output, and an estimate from the prompt length replaces missing input. The source is then
+    /// [`Source::Estimated`]. Returns `None` if nothing shows that the call used tokens.
     pub(super) fn of(record: &Record, call: &Call) -> Option<(Self, Source)> {
         let usage = call.usage.unwrap_or_default();
         let generated = call.output.filter(|output| output.counted > 0);
@@ -67,8 +68,7 @@ mod tests {
     use crate::testing::stream;
     use tokengauge_llm::dialect::Usage;
 
-    /// Returns the number of tokens of a call with a prompt of 4,000 bytes, and whether it was reported, counted or
-    /// estimated.
+    /// Returns the total tokens of a call with a prompt of 4,000 bytes, and the source of this number.
     fn used(usage: Option<Usage>, counted: Option<u64>) -> Option<(f64, Source)> {
         let mut record = stream();
         let call = record.call.as_mut().unwrap();

@@ -1,26 +1,26 @@
-//! Population stability index (PSI): the distance between two length distributions.
+//! Population stability index (PSI): how much two distributions of lengths differ.
 
 use crate::drift::lengths::{Bucket, Lengths};
 
-/// Number of bins into which the baseline is divided. Deciles are the usual choice for this index.
+/// Number of bins into which the baseline lengths are divided. Ten bins (deciles) are usual for this index.
 const BINS: u64 = 10;
 
-/// Minimum number of exchanges in the baseline and in the current window for an index to be reported. With 200 against
-/// 200 exchanges, chance alone yields an index of 0.09. An index of 0.1 or more is commonly read as a change.
+/// Minimum number of requests in the baseline and in the current window. With fewer requests, no index is reported,
+/// because chance dominates. With 200 requests in each, chance alone yields an index of 0.09, and 0.1 is commonly read
+/// as a change.
 pub const FEWEST: u64 = 200;
 
-/// Lower bound for the ratio of lengths in a bin. The logarithm of an empty bin would be undefined.
+/// Lower bound for the fraction of lengths in a bin, because the logarithm of an empty bin is undefined.
 ///
-/// Implementations commonly use this value (rapidstats' `epsilon`, datasci-toolkit's `missing_value`). A bin whose
-/// ratio falls from a tenth to zero then adds 0.69 to the index. This weight is intended, because the loss of one of
-/// ten bins is a large change.
+/// Common implementations use the same value (rapidstats' `epsilon`, datasci-toolkit's `missing_value`). A bin whose
+/// fraction falls from a tenth to zero adds 0.69 to the index. The large weight is intended, because the loss of a
+/// tenth of the lengths is a large change.
 const LEAST_SHARE: f64 = 0.0001;
 
 /// Bins derived from a baseline.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Bins {
-    /// Last bucket of each bin, ascending; at most nine entries. The last bin has no entry, because it has no upper
-    /// end.
+    /// Last histogram bucket of each bin, ascending; at most nine entries. The last bin is unbounded and has no entry.
     ends: Vec<Bucket>,
 }
 
@@ -67,7 +67,7 @@ impl Bins {
         counts
     }
 
-    /// Returns the population stability index of `current` against `baseline`. `None` if either histogram is empty.
+    /// Returns the PSI of `current` against `baseline`; `None` if either histogram is empty.
     pub(super) fn index(&self, baseline: &Lengths, current: &Lengths) -> Option<f64> {
         let shares = |lengths: &Lengths| {
             let total = lengths.total();
@@ -80,8 +80,9 @@ impl Bins {
     }
 }
 
-/// Computes Σ (p − q) × ln(p ÷ q) over the bins. p is the current ratio of a bin and q its baseline ratio, each at
-/// least [`LEAST_SHARE`]. The result is never negative, and it does not change if p and q are swapped.
+/// Computes Σ (p − q) × ln(p ÷ q) over the bins. p is the fraction of current lengths in a bin and q the fraction of
+/// baseline lengths, each at least [`LEAST_SHARE`]. The result is never negative, and swapping p and q does not change
+/// it.
 fn index(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
     shares
         .map(|(p, q)| (p.max(LEAST_SHARE), q.max(LEAST_SHARE)))
@@ -89,11 +90,11 @@ fn index(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
         .sum()
 }
 
-/// Returns the mean index that chance alone yields if the workload did not change. The formula is (bins − 1) × (1 ÷ n +
-/// 1 ÷ m) for n and m exchanges.
+/// Returns the mean PSI that chance alone yields for an unchanged workload. The formula is (bins − 1) × (1 ÷ n + 1 ÷ m)
+/// for n baseline requests and m current requests.
 ///
-/// PSI ÷ (1/n + 1/m) is then χ² with bins − 1 degrees of freedom. Source: B. Yurdakul, Statistical Properties of
-/// Population Stability Index, Western Michigan University, 2018.
+/// Reason: PSI ÷ (1/n + 1/m) is then χ² with bins − 1 degrees of freedom. Source: B. Yurdakul, Statistical Properties
+/// of Population Stability Index, Western Michigan University, 2018.
 pub(super) fn by_chance(bins: usize, baseline: u64, current: u64) -> f64 {
     (bins.saturating_sub(1)) as f64 * (1.0 / baseline as f64 + 1.0 / current as f64)
 }
@@ -118,9 +119,10 @@ mod tests {
         assert!((told - exact).abs() < 1e-9, "{told} for {exact}");
     }
 
-    /// Compares the index with values computed by hand. Two bins from 0.5 and 0.5 to 0.6 and 0.4 yield 0.1 × ln 1.2 +
-    /// (−0.1) × ln 0.8 = 0.1 × ln 1.5. Three bins from 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4 yield 0.1 × ln 1.5 + 0 + 0.1 × ln
-    /// 1.25 = 0.1 × ln 1.875.
+    /// Compares the index with values computed by hand.
+    ///
+    /// Two bins that change from 0.5 and 0.5 to 0.6 and 0.4 yield 0.1 × ln 1.2 + (−0.1) × ln 0.8 = 0.1 × ln 1.5. Three
+    /// bins that change from 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4 yield 0.1 × ln 1.5 + 0 + 0.1 × ln 1.25 = 0.1 × ln 1.875.
     #[test]
     fn the_index_equals_a_hand_calculation() {
         close(index([(0.6, 0.5), (0.4, 0.5)].into_iter()), 0.1 * 1.5_f64.ln());
@@ -130,9 +132,9 @@ mod tests {
         assert!(emptied > 0.69);
     }
 
-    /// Lengths 1…50, twenty of each, form bins of five lengths. After all lengths grow by five, the first bin is empty
-    /// and the last bin holds twice as many. The other bins keep their counts, because each receives the lengths of the
-    /// bin below.
+    /// All lengths grow by one bin. The lengths 1…50, twenty of each, form bins of five lengths. After each length
+    /// grows by five, the first bin is empty and the last bin holds twice as many lengths. The other bins keep their
+    /// counts.
     #[test]
     fn a_shift_by_one_bin_equals_a_hand_calculation() {
         let baseline = lengths((0..1_000).map(|n| 1 + n % 50));
@@ -184,8 +186,8 @@ mod tests {
         })
     }
 
-    /// Draws `count` lengths from an exponential distribution with mean 400. The distribution resembles prompts: many
-    /// are short and few are long.
+    /// Draws `count` lengths from an exponential distribution with mean 400. Prompt lengths are similar: many are short
+    /// and few are long.
     fn sample(seed: u64, count: usize) -> Lengths {
         let uniform = numbers(seed).map(|n| (n as f64 + 1.0) / 2_147_483_649.0);
         #[expect(
@@ -217,7 +219,7 @@ mod tests {
         assert!(of(&sample(2, 1_000), &doubled) > 0.25);
     }
 
-    /// Computes the index from plain lists of lengths, as a reference for the index from histograms.
+    /// Computes the index from plain lists of lengths. Tests compare this reference with the index from histograms.
     fn of_lists(baseline: &[u64], current: &[u64]) -> f64 {
         let mut sorted = baseline.to_vec();
         sorted.sort_unstable();
@@ -239,8 +241,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the index from histograms with the index from plain lists. Both are equal, because every length
-        /// below 64 tokens has its own bucket. Longer lengths are on the grid of buckets.
+        /// The index from histograms equals the index from plain lists. The test draws lengths that a histogram stores
+        /// exactly: lengths below 64 tokens, and longer lengths at the start of a bucket.
         #[test]
         fn the_index_equals_the_index_of_the_lists(
             baseline in prop::collection::vec(0_u64..64, 1..300),

@@ -1,16 +1,18 @@
-//! Histogram of lengths on a fixed grid. Two histograms have the same buckets and can be compared bucket by bucket.
+//! Histogram of lengths in tokens. All histograms have the same buckets, so that two histograms can be compared bucket
+//! by bucket.
 
 use std::collections::VecDeque;
 
-/// Number of buckets for each doubling of the length. Lengths below 64 are exact, and longer lengths are resolved to 1
-/// part in 32 (3 %). This resolution is finer than the bins of the index, which hold a tenth of the lengths each.
+/// Number of buckets for each doubling of the length. Lengths below 64 are stored exactly, and longer lengths to 1 part
+/// in 32 (3 %). This resolution is finer than a bin of the drift index, which holds a tenth of all lengths.
 const PER_DOUBLING: u64 = 32;
 
-/// Maximum length in tokens: 16,777,215, well above every existing context window. Longer lengths are clamped to this
+/// Maximum length in tokens: 16,777,215, well above every existing context window. Longer lengths are stored as this
 /// value.
 const LONGEST: u64 = (1 << 24) - 1;
 
-/// Total number of buckets: one for each length below [`PER_DOUBLING`], then 19 doublings up to [`LONGEST`].
+/// Total number of buckets: one for each length below [`PER_DOUBLING`], then 19 doublings of [`PER_DOUBLING`] buckets,
+/// up to [`LONGEST`].
 const BUCKETS: usize = 640;
 
 /// Index of a bucket on the grid.
@@ -25,14 +27,14 @@ impl Bucket {
         Self(u16::try_from(place).unwrap_or(u16::MAX))
     }
 
-    /// Returns the shortest length in the bucket. A saved baseline stores this length for all lengths in the bucket.
+    /// Returns the shortest length in the bucket. A saved baseline represents all lengths in the bucket by this length.
     pub(super) fn shortest(self) -> u64 {
         let place = u64::from(self.0);
         let doublings = (place / PER_DOUBLING).saturating_sub(1);
         (place - doublings * PER_DOUBLING) << doublings
     }
 
-    /// Returns the bucket just below; `None` for the first bucket.
+    /// Returns the bucket for the next shorter lengths; `None` for the first bucket.
     pub(super) fn below(self) -> Option<Self> {
         self.0.checked_sub(1).map(Self)
     }
@@ -83,10 +85,10 @@ impl Lengths {
     }
 }
 
-/// Latest lengths and their histogram. Each new length evicts the oldest length, at a constant cost.
+/// The latest lengths, and a histogram of them. Each new length replaces the oldest one at constant cost.
 ///
-/// The window is a number of exchanges and not a time span, for two reasons. The index that chance yields depends only
-/// on the number, and a time window would be empty at night. A window takes 2 B per length, plus 2.5 KiB.
+/// The window holds a number of requests instead of a time span, for two reasons. The index that chance yields depends
+/// only on the number, and a time window would be empty at night. A window takes 2 B per length plus 2.5 KiB.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     lengths: Lengths,
@@ -94,7 +96,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Adds a length and evicts the oldest lengths, so that at most `most` remain.
+    /// Adds a length. Then evicts the oldest lengths until at most `most` remain.
     pub(super) fn add(&mut self, bucket: Bucket, most: usize) {
         while self.order.len() >= most.max(1)
             && let Some(oldest) = self.order.pop_front()

@@ -39,20 +39,22 @@ use tokengauge_types::label_enum;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub baseline: Baseline,
-    /// Number of exchanges per model key that are compared with the baseline. If the baseline is `first`, it has the
-    /// same number of exchanges. At least 200, because the drift index is not reported for fewer. At most 10,000, which
-    /// take 32 KiB for each model key and direction.
+    /// Number of latest requests per model key (provider, model, route and proxy position) that are compared with the
+    /// baseline. A baseline of kind `first` has the same number of requests.
+    ///
+    /// Range: 200 to 10,000. Fewer requests yield no drift index. 10,000 requests take 32 KiB for each model key and
+    /// direction.
     pub exchanges: usize,
 }
 
-/// Baseline with which the latest exchanges are compared.
+/// Baseline with which the latest requests are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Baseline {
     Off,
-    /// The first [`Config::exchanges`] exchanges of each model key since the process start.
+    /// The first [`Config::exchanges`] requests of each model key since the process start.
     First,
-    /// The exchanges of the previous day. A day is a period of 24 h since the process start. Clock changes therefore do
-    /// not make a day shorter or longer.
+    /// The requests of the previous day. Days are periods of 24 h since the process start, so that clock changes do not
+    /// make a day shorter or longer.
     Yesterday,
     /// A saved baseline from a file.
     File {
@@ -62,8 +64,8 @@ pub enum Baseline {
 }
 
 impl Default for Config {
-    /// Returns the default: 1,000 exchanges against the first 1,000. Chance then yields an index of 0.02, well below
-    /// the usual threshold for a change.
+    /// Compares the latest 1,000 requests with the first 1,000. Chance alone then yields an index of 0.02, well below
+    /// 0.1, the usual threshold for a change.
     fn default() -> Self {
         Self { baseline: Baseline::First, exchanges: 1_000 }
     }
@@ -88,16 +90,16 @@ pub struct ModelDrift {
 /// Length drift of one model key in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LengthReading {
-    /// Population stability index. 0 means unchanged, 0.1 or more is commonly read as a slight change, and 0.25 or more
-    /// as a large change. `None` if the baseline or the current window has fewer than [`FEWEST`] exchanges.
+    /// Population stability index. 0 means unchanged, 0.1 or more a slight change, and 0.25 or more a large change.
+    /// `None` if the baseline or the current window has fewer than [`FEWEST`] requests.
     pub index: Option<f64>,
-    /// Mean index that chance alone yields if the workload did not change. `None` if no index is reported.
+    /// Mean index that chance alone yields for an unchanged workload. `None` if `index` is `None`.
     pub by_chance: Option<f64>,
-    /// Number of bins of the baseline: ten, or fewer if many lengths of the baseline are equal.
+    /// Number of bins of the baseline: ten, or fewer if many lengths are equal. `None` if `index` is `None`.
     pub bins: Option<usize>,
-    /// Number of exchanges in the baseline so far.
+    /// Number of requests in the baseline so far.
     pub baseline: u64,
-    /// Number of latest exchanges that are compared with the baseline.
+    /// Number of latest requests that are compared with the baseline.
     pub current: u64,
 }
 
@@ -110,11 +112,11 @@ label_enum! {
     }
 }
 
-/// Lengths of every model key, for at most [`MOST_FLOWS`] model keys. Further model keys are not compared, because a
-/// common index would follow the mix of those models.
+/// Lengths of each model key (provider, model, route and proxy position), for at most [`MOST_FLOWS`] keys. Further keys
+/// are not compared, because an index of several models together would follow the mix of models.
 ///
-/// A model key takes 14 KiB by default, and 11 to 80 KiB depending on the number of exchanges. With the default, the
-/// largest number of model keys takes 3.5 MiB.
+/// A model key takes 14 KiB by default, and 11 to 80 KiB depending on [`Config::exchanges`]. The maximum number of keys
+/// takes 3.5 MiB by default.
 #[derive(Debug, Default)]
 pub struct Drift {
     config: Config,
@@ -122,14 +124,14 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Applies a configuration. A changed configuration discards all lengths. An unchanged configuration has no effect.
+    /// Applies a configuration. If the configuration differs from the current one, all lengths are discarded.
     pub fn replace(&mut self, config: Config) {
         if self.config != config {
             *self = Self { config, flows: FxHashMap::default() };
         }
     }
 
-    /// Records a finished exchange.
+    /// Records a finished request.
     pub fn ended(&mut self, at: MonotonicInstant, record: &Record) {
         let Some(call) = &record.call else {
             return;
@@ -176,8 +178,8 @@ impl Drift {
         Reading { flows }
     }
 
-    /// Returns a baseline for a later process. The baseline holds the latest exchanges of each model key. If these are
-    /// too few, it holds the exchanges of the current baseline.
+    /// Returns a baseline that a later process can load. For each model key, it holds the latest requests. If these are
+    /// fewer than [`FEWEST`], it holds the baseline that this process recorded, if any.
     pub fn saved(&self) -> SavedBaseline {
         let save = |(flow, tracks): (&ModelKey, &[Track; Direction::ALL.len()])| {
             let lengths = tracks.each_ref().map(|track| track.latest().clone());
@@ -187,15 +189,15 @@ impl Drift {
     }
 }
 
-/// Estimates the input length from the size of the prompt in bytes. Every call that was sent upstream counts, because
-/// failed calls are also part of the workload.
+/// Estimates the input length in tokens from the size of the prompt in bytes. Includes failed calls, because they are
+/// part of the workload. `None` without a prompt, or if the request was not sent.
 fn input(record: &Record, call: &Call) -> Option<u64> {
     let bytes = call.request.prompt_bytes;
     (bytes > 0 && record.points.sent.is_some()).then(|| bytes.div_ceil(4))
 }
 
-/// Returns the counted output tokens of a complete response. `None` for a response that was cut off, because its full
-/// length is unknown.
+/// Returns the proxy's count of output tokens. `None` for a failed or truncated response, because its full length is
+/// unknown.
 fn output(record: &Record, call: &Call) -> Option<u64> {
     let whole = record.outcome == Outcome::Ok && call.complete == Completeness::True;
     call.output.filter(|_| whole).map(|output| output.counted)
@@ -217,7 +219,7 @@ enum Reference {
         former: Lengths,
         today: Lengths,
     },
-    /// Lengths from the saved baseline. `None` if the saved baseline lacks this model key.
+    /// Lengths from the saved baseline; `None` if the saved baseline has no lengths for the model key.
     Saved(Option<Lengths>),
 }
 
@@ -250,8 +252,8 @@ impl Track {
         self.window.add(bucket, most);
     }
 
-    /// Starts a new day if the current day is over. The lengths of the past day become the baseline. The window is
-    /// cleared, so that the window and the baseline do not overlap. A day without requests yields an empty baseline.
+    /// Starts a new day if 24 h have passed. The lengths of the past day become the baseline. The window is cleared, so
+    /// that no request is in both the window and the baseline. A day without requests yields an empty baseline.
     fn turn(&mut self, at: MonotonicInstant) {
         let Reference::Yesterday { day, former, today } = &mut self.reference else {
             return;

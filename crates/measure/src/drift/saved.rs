@@ -1,5 +1,5 @@
-//! Saved drift baseline as JSON. The `/drift` endpoint of the admin port writes the baseline, and the configuration key
-//! `drift.baseline` reads it.
+//! Drift baseline saved as JSON. The `/drift` endpoint of the admin port writes the file, and the configuration key
+//! `drift.baseline` names the file to load.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::load::{MOST_FLOWS, ModelKey};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{LONGEST_NAME, Label};
 
-/// Lengths of each model key in the format of the baseline file.
+/// Baseline lengths of each model key, in the format of the JSON file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedBaseline {
@@ -18,8 +18,8 @@ pub struct SavedBaseline {
     models: Vec<Entry>,
 }
 
-/// Reason why a file is not a valid baseline, with a hint. The message does not quote the file. If the path is wrong,
-/// the file may contain secrets.
+/// Reason why a file is not a valid baseline, with a hint for the operator. Messages never quote the file: if the path
+/// is wrong, the file may contain secrets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BaselineError {
     #[error(
@@ -52,8 +52,8 @@ struct Entry {
     route: String,
     #[serde(alias = "vantage")]
     position: ProxyPosition,
-    /// A histogram: pairs of a length in tokens, which is the lower bound of a bucket, and the number of exchanges in
-    /// this bucket.
+    /// Histogram of input lengths, as pairs: the lower bound of a bucket in tokens, and the number of requests in this
+    /// bucket.
     input: Vec<(u64, u32)>,
     output: Vec<(u64, u32)>,
 }
@@ -75,10 +75,10 @@ impl SavedBaseline {
         Self { version: VERSION, models: flows.into_iter().map(entry).collect() }
     }
 
-    /// Parses a saved baseline.
+    /// Parses a baseline file.
     ///
     /// # Errors
-    /// Returns an error if the input is not a baseline or has too few exchanges to compare with.
+    /// Returns an error if the file is not a baseline, or if no model has [`FEWEST`] requests.
     pub fn read(json: &[u8]) -> Result<Self, BaselineError> {
         let saved: Self = serde_json::from_slice(json).map_err(|error| {
             BaselineError::Malformed { line: error.line(), column: error.column() }

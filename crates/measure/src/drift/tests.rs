@@ -25,7 +25,7 @@ fn at(hours: u64) -> MonotonicInstant {
     MonotonicInstant::from_secs(hours * HOUR)
 }
 
-/// Records `count` exchanges. Their input and output lengths are spread over 100 values that start at `from`.
+/// Records `count` requests. Their input and output lengths are spread over 100 values, beginning with `from`.
 fn note(drift: &mut Drift, hours: u64, count: u64, from: u64) {
     for n in 0..count {
         let length = Some(from + n % 100);
@@ -194,7 +194,7 @@ fn flows_beyond_the_limit_are_not_compared() {
 }
 
 proptest! {
-    /// A saved baseline is unchanged after it is written and read again, for any recorded lengths.
+    /// For any recorded lengths, a baseline is unchanged after saving and loading.
     #[test]
     fn a_saved_baseline_is_read_back_unchanged(
         lists in prop::collection::vec((any::<u64>(), 0_u64..5_000), 200..400),

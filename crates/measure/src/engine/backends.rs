@@ -1,4 +1,4 @@
-//! Backends behind the upstreams: the last metrics of each engine, and its warm-up state.
+//! State of the backend behind each upstream: the latest metrics of its inference engine, and its warm-up state.
 
 use std::time::Duration;
 
@@ -17,43 +17,44 @@ pub struct Backend {
     pub upstream: Label,
     /// Routes that forward to this upstream.
     pub routes: Vec<Label>,
-    /// Age after which a reading is stale; `None` if the proxy does not scrape the backend's metrics.
+    /// Age from which the engine's metrics are ignored as stale. `None` if the proxy does not scrape this backend.
     pub stale_after: Option<Duration>,
     /// Warm-up detection; `None` if it is off.
     pub warm: Option<warm::Config>,
 }
 
 impl Backend {
-    /// Returns whether both configurations observe the same upstream in the same way. The routes do not matter.
+    /// Returns whether the two configurations differ at most in their routes. In this case, a reload keeps the
+    /// backend's state.
     fn watches_as(&self, other: &Self) -> bool {
         let Self { upstream, routes: _, stale_after, warm } = self;
         (upstream, stale_after, warm) == (&other.upstream, &other.stale_after, &other.warm)
     }
 }
 
-/// State of one backend at one instant. A value is `None` if it is undefined or stale.
+/// State of one backend at one instant. A metric is `None` if the engine does not report it, or if the scrape is stale.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
     pub upstream: Label,
     /// Engine whose metric names were last recognised.
     pub engine: Option<Engine>,
-    /// Seconds since the last successful scrape. `None` before the first successful scrape.
+    /// Seconds since the last successful scrape; `None` before the first one.
     #[serde(rename = "scrape_age_seconds")]
     pub scrape_age: Option<f64>,
     /// Requests that wait in the engine.
     pub waiting: Option<u64>,
     /// Requests that the engine is processing.
     pub running: Option<u64>,
-    /// Ratio of the KV cache that is in use, from 0 to 1.
+    /// Used fraction of the KV cache, from 0 to 1.
     #[serde(rename = "kv_cache_utilization")]
     pub kv_cache: Option<f64>,
-    /// Hit ratio of the prefix cache between the last two readings, from 0 to 1.
+    /// Hit ratio of the prefix cache between the last two scrapes, from 0 to 1.
     #[serde(rename = "prefix_cache_hit_ratio")]
     pub prefix_cache: Option<f64>,
     pub asleep: Option<bool>,
     #[serde(rename = "warmup_state")]
     pub warm: Option<WarmupState>,
-    /// Number of scrapes by result, in the order of [`ScrapeResult::ALL`]; `None` if the backend is not scraped.
+    /// Number of scrapes by result, in the order of [`ScrapeResult::ALL`]. `None` if the backend is not scraped.
     #[serde(skip)]
     pub asked: Option<[u64; ScrapeResult::ALL.len()]>,
     /// Number of implausible metric values so far.
@@ -81,7 +82,7 @@ struct Known {
 }
 
 impl Backends {
-    /// Replaces the observed backends. An upstream whose configuration is unchanged keeps its state.
+    /// Applies a new configuration. A backend whose configuration is unchanged keeps its metrics and warm-up state.
     pub fn replace(&mut self, backends: Vec<Backend>) {
         let mut before = std::mem::take(&mut self.all);
         let mut known = |backend: Backend| {
@@ -100,8 +101,7 @@ impl Backends {
         }
     }
 
-    /// Records the result of a scrape of `upstream`. `at` and `wall` are the time of the scrape on the monotonic clock
-    /// and on the wall clock.
+    /// Records the result of a scrape of `upstream`. `wall` is the wall-clock time of `at`.
     pub fn asked(
         &mut self,
         at: MonotonicInstant,
@@ -121,8 +121,8 @@ impl Backends {
         }
     }
 
-    /// Records that the proxy admitted a call on `route`. Returns the upstream of the call, and the warm-up state of
-    /// the backend at that time. `None` if warm-up detection is off.
+    /// Records that the proxy admitted a call on `route`. Returns the call's upstream, and the warm-up state of the
+    /// backend at `at`. `None` if warm-up detection is off.
     pub fn admitted(
         &mut self,
         at: MonotonicInstant,
@@ -155,7 +155,7 @@ impl Backends {
     }
 
     /// Returns the number of requests that wait in the engine behind `route`. `None` if several routes share the
-    /// upstream, because the engine's queue cannot be split by route.
+    /// upstream, because the engine does not report its queue per route.
     pub fn waiting(&self, at: MonotonicInstant, route: &Label) -> Option<u64> {
         let known = self.all.get(*self.of_route.get(route)?)?;
         let alone = known.backend.routes.len() == 1;
@@ -206,7 +206,7 @@ impl Known {
         }
     }
 
-    /// Returns the last metrics of the engine. `None` if they are stale.
+    /// Returns the engine's latest metrics; `None` if the last scrape is stale.
     fn fresh(&self, at: MonotonicInstant) -> Option<&EngineMetrics> {
         let (read, numbers) = self.last.as_ref()?;
         (at.since(*read) <= self.backend.stale_after?).then_some(numbers)
@@ -231,8 +231,8 @@ impl Known {
     }
 }
 
-/// Returns the hit ratio of the prefix cache since the previous reading. `None` if there were no queries since then, or
-/// if the counters were reset.
+/// Returns the hit ratio of the prefix cache between two scrapes. `None` if there were no cache queries in between, or
+/// if the engine reset its counters.
 fn share(before: Option<EngineMetrics>, now: EngineMetrics) -> Option<f64> {
     let (queries, hits) = match now.prefix? {
         PrefixCacheUsage::Share(share) => return Some(share),

@@ -1,16 +1,17 @@
-//! Parser for metrics pages: Prometheus text format 0.0.4, and the numeric part of OpenMetrics.
+//! Parser for metrics pages in the Prometheus text format 0.0.4. OpenMetrics pages work too, because their samples have
+//! the same form.
 //!
-//! The parser reads line by line in one pass and copies nothing. A malformed line yields `None`, and parsing continues
-//! with the next line. Comments (`HELP`, `TYPE`, `UNIT`, `EOF`), timestamps and exemplars are ignored. These parts are
-//! not needed: metrics are identified by name, and only the latest reading counts.
+//! The parser reads line by line in one pass and does not copy the page. A malformed line yields `None`, and parsing
+//! continues. Comments (`HELP`, `TYPE`, `UNIT`, `EOF`), timestamps and exemplars are ignored, because the proxy needs
+//! only names, labels and values.
 
 use std::borrow::Cow;
 
-/// Maximum length of a line in bytes; longer lines are malformed. Lines of engines are much shorter. The longest ones
-/// list every option of a cache as a label.
+/// Maximum length of a line in bytes; longer lines count as malformed. The longest lines of known engines list every
+/// option of a cache as a label, and are far shorter.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// Maximum number of labels of one sample. Engines write about ten labels; the default limit of Prometheus is 30.
+/// Maximum number of labels of a sample. Engines write about ten labels; the default limit of Prometheus is 30.
 const MOST_LABELS: usize = 64;
 
 /// One sample: `name{labels} value`.
@@ -23,8 +24,7 @@ pub struct Sample<'a> {
     pub value: f64,
 }
 
-/// Returns the samples of `body`, in order. `None` stands for a malformed line: not a sample, not a comment, and not
-/// empty.
+/// Returns the samples of `body`, in order. `None` means a malformed line. Comments and empty lines are skipped.
 pub fn samples(body: &[u8]) -> impl Iterator<Item = Option<Sample<'_>>> {
     body.split(|byte| *byte == b'\n').filter_map(|line| {
         let line = line.trim_ascii();
@@ -69,7 +69,8 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value: number(value)? })
 }
 
-/// Splits `inside` at the closing brace. Returns the labels before the brace and the rest after it.
+/// Splits `inside` at the closing brace. Returns the labels and the text after the brace. `None` if a label is
+/// malformed or there are too many.
 fn braced(inside: &str) -> Option<(&str, &str)> {
     let mut rest = inside;
     for _ in 0..=MOST_LABELS {
@@ -83,8 +84,8 @@ fn braced(inside: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Parses one label `name="value"` and the comma after it. Returns the name, the value with escape sequences unchanged,
-/// and the remaining text.
+/// Parses one label `name="value"` and the comma that may follow. Returns the name, the raw value with its escape
+/// sequences, and the remaining text.
 fn label(text: &str) -> Option<(&str, &str, &str)> {
     let text = text.trim_ascii_start();
     let (name, rest) = text.split_at(end_of(text, is_of_label));
@@ -131,8 +132,8 @@ fn unescaped(value: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// Parses a floating-point number in the notation of Go. Rust also accepts words such as `infinity`, which is harmless
-/// here.
+/// Parses a floating-point number as Go writes it, for example `1e+06` or `+Inf`. Rust also accepts words such as
+/// `infinity`, which is harmless here.
 fn number(text: &str) -> Option<f64> {
     text.parse().ok()
 }

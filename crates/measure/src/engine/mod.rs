@@ -1,9 +1,8 @@
-//! Metrics of the inference engine behind an upstream, and warm-up detection. This module does no I/O; bytes and
-//! instants are arguments.
+//! Metrics of the inference engine behind an upstream, and warm-up detection.
 //!
-//! [`read`] parses the metrics page of any supported engine. [`Backends`] keeps the last reading of each upstream,
-//! marks old readings as stale, and holds a [`warm::Machine`] for each upstream with warm-up detection. The module
-//! `scrape` makes the HTTP requests.
+//! [`read`] parses the metrics page of any supported engine. [`Backends`] keeps the latest metrics of each upstream and
+//! ignores stale ones. Upstreams with warm-up detection also have a [`warm::Machine`]. This module does no I/O; the
+//! module `scrape` makes the HTTP requests.
 
 mod backends;
 pub mod exposition;
@@ -19,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use tokengauge_types::label_enum;
 
 label_enum! {
-    /// An inference engine whose metrics can be read. `names.rs` and `docs/reference/engine-metrics.md` list the metric
-    /// names of each engine.
+    /// An inference engine whose metrics the proxy can parse. `names.rs` and `docs/reference/engine-metrics.md` list
+    /// the metric names of each engine.
     // Detection tries the engines in this order. Triton comes late because its page may also contain the metrics of the
     // engine that it runs. NIM comes late because its metric names have no prefix.
     #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
@@ -41,27 +40,27 @@ label_enum! {
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum ScrapeResult {
         Ok = "ok",
-        /// The connection failed: a DNS, address or TLS error, or a connection that closed before the end of the
+        /// The connection failed: a DNS, address or TLS error, or a connection that was closed before the end of the
         /// response.
         Unreachable = "unreachable",
         /// The response was incomplete when the time limit expired.
         Timeout = "timeout",
-        /// The endpoint sent a redirect. The proxy does not follow redirects. A redirect could leak credentials or
-        /// return the metrics of another server.
+        /// The endpoint sent a redirect. The proxy does not follow redirects, because a redirect could leak credentials
+        /// or lead to another server's metrics.
         Redirect = "redirect",
-        /// The response has an error status: neither 2xx nor a redirect.
+        /// The response status is neither 2xx nor a redirect.
         HttpError = "http_error",
         /// The body is larger than [`LARGEST_BODY`].
         TooLarge = "too_large",
         /// The body contains no sample.
         NotMetrics = "not_metrics",
-        /// The body contains samples, but no metric name of the engine.
+        /// The body contains metrics, but no known metric name of the engine.
         UnknownEngine = "unknown_engine",
     }
 }
 
-/// Maximum size of a metrics page in bytes. vLLM with all of its histograms writes 200 KiB for each rank, and Triton
-/// about as much for each model. The limit leaves room for 40 ranks or models.
+/// Maximum size of a metrics page in bytes. vLLM writes 200 KiB per rank with all of its histograms, and Triton about
+/// as much per model. The limit leaves room for 40 ranks or models.
 pub const LARGEST_BODY: usize = 8 << 20;
 
 #[cfg(test)]

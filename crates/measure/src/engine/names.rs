@@ -9,39 +9,39 @@ pub(super) enum What {
     Waiting,
     /// Requests that the engine is processing.
     Running,
-    /// Ratio of the KV cache that is in use, 0 to 1.
+    /// Used fraction of the KV cache, from 0 to 1.
     KvCache,
     /// Counter of prefix cache queries, in tokens or blocks.
     Queries,
     /// Counter of prefix cache hits.
     Hits,
-    /// Counter of prefix cache misses, for engines without a counter of queries.
+    /// Counter of prefix cache misses, for engines that report hits and misses instead of queries.
     Misses,
-    /// Hit ratio of the prefix cache as the engine computes it, 0 to 1.
+    /// Hit ratio of the prefix cache as the engine computes it, from 0 to 1.
     PrefixShare,
     /// 1 if the engine is awake, 0 if it sleeps.
     Awake,
 }
 
-/// One metric name of one engine. If several rows have the same meaning, the first row that is present in the page is
+/// One metric name of one engine. If several names have the same meaning, the first one that is present in the page is
 /// used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Name {
     pub(super) engine: Engine,
     pub(super) what: What,
     pub(super) name: &'static str,
-    /// Label that a series must have to be used, as a name and a value. `None` if all series are used.
+    /// Label name and value that select the series to use. `None` if all series of the metric are used.
     pub(super) only: Option<(&'static str, &'static str)>,
 }
 
-/// Process start time in seconds since 1970. The Prometheus client libraries export it for any engine.
+/// Process start time in seconds since 1970. The Prometheus client libraries export this metric for any engine.
 pub(super) const PROCESS_START: &str = "process_start_time_seconds";
 
-/// Labels of parallel ranks that share the same work. Each rank reports all of the work, so the ranks are not summed.
+/// Labels that number parallel ranks of one model. Each rank reports the whole work, so the ranks must not be summed.
 pub(super) const SAME_WORK: [&str; 3] = ["tp_rank", "pp_rank", "moe_ep_rank"];
 
-/// A label that splits a total: the series with a value are parts of the series in which the label is empty. Do not add
-/// both.
+/// Label that splits a total into parts. The series with an empty label is the total, so the other series must not be
+/// added to it.
 pub(super) const PART: &str = "priority";
 
 const fn name(engine: Engine, what: What, name: &'static str) -> Name {
@@ -55,7 +55,7 @@ const fn only(name: Name, label: &'static str, value: &'static str) -> Name {
 use Engine::{LlamaCpp, Nim, Sglang, TensorrtLlm, Tgi, Triton, Vllm};
 use What::{Awake, Hits, KvCache, Misses, PrefixShare, Queries, Running, Waiting};
 
-/// All known names. Despite `_perc`, vLLM and NIM report ratios: their documentation defines 1 as full.
+/// All known metric names. Despite the suffix `_perc`, vLLM and NIM report ratios: 1 means full.
 pub(super) const NAMES: &[Name] = &[
     name(Vllm, Waiting, "vllm:num_requests_waiting"),
     name(Vllm, Running, "vllm:num_requests_running"),

@@ -19,11 +19,11 @@ use crate::engine::names::{NAMES, PART, PROCESS_START, SAME_WORK, What};
 use crate::engine::{Engine, ScrapeResult};
 use tokengauge_types::clock::WallTime;
 
-/// Limit on series of one name: four times the models × ranks of the largest deployments behind one page. A metric with
-/// more series is omitted, because a partial sum would be wrong.
+/// Maximum number of label sets of one metric name: four times the models × ranks of the largest deployments. A metric
+/// with more label sets is omitted, because a partial sum would be wrong.
 const MOST_SERIES: usize = 1_024;
 
-/// Largest count, 2^53: the limit up to which an `f64` is exact for integers. No real count reaches it.
+/// Largest plausible count: 2^53, up to which an `f64` represents integers exactly. No real count reaches this limit.
 const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
 
 /// Metrics of one page.
@@ -31,7 +31,8 @@ const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
 pub struct EngineReading {
     pub engine: Engine,
     pub numbers: EngineMetrics,
-    /// Number of implausible values: negative, not finite, or a ratio above 1. Implausible values are omitted.
+    /// Number of metrics omitted from `numbers` because a value is implausible: negative, not finite, or a ratio above
+    /// 1.
     pub implausible: u64,
 }
 
@@ -51,18 +52,19 @@ pub struct EngineMetrics {
 /// Use of the prefix cache: queries and hits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PrefixCacheUsage {
-    /// Totals since the engine's start, in tokens or in blocks. Recent use is the difference of two pages.
+    /// Totals since the engine's start, in tokens or in blocks. The recent hit ratio follows from the difference of two
+    /// pages.
     Counted { queries: f64, hits: f64 },
-    /// Hit ratio as the engine computes it, 0 to 1.
+    /// Hit ratio as the engine computes it, from 0 to 1.
     Share(f64),
 }
 
-/// Parses a metrics page. `engine` names the engine, if known. Otherwise the first of [`Engine::ALL`] with a known name
-/// in the page is used.
+/// Parses a metrics page. If `engine` is `None`, the engine is detected: the first of [`Engine::ALL`] with a known
+/// metric name in the page.
 ///
 /// # Errors
-/// Returns [`ScrapeResult::NotMetrics`] if no line is a sample, and [`ScrapeResult::UnknownEngine`] if no sample has a known
-/// name of the engine.
+/// Returns [`ScrapeResult::NotMetrics`] if the page has no sample, and [`ScrapeResult::UnknownEngine`] if no sample has
+/// a known name of the engine.
 pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, ScrapeResult> {
     let mut heard = Heard::default();
     let mut any = false;
@@ -84,14 +86,14 @@ pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, Scrape
     Ok(heard.told(found.ok_or(ScrapeResult::UnknownEngine)?))
 }
 
-/// Series of each of [`NAMES`] and of the process start time.
+/// Samples of each metric in [`NAMES`], and of the process start time.
 #[derive(Debug, Default)]
 struct Heard {
     names: [Series; NAMES.len()],
     started: Series,
 }
 
-/// Series of one name, keyed by a hash of the labels that distinguish them.
+/// Values of one metric name. Keys are hashes of the labels, without the labels that only number parallel ranks.
 #[derive(Debug, Default)]
 struct Series {
     values: FxHashMap<u64, f64>,
@@ -191,15 +193,15 @@ impl Series {
         Ok(self.each_within(1.0)?.fold(0.0, f64::max))
     }
 
-    /// Returns the mean ratio, or NaN if no series has a ratio. vLLM before version 1 writes −1 until its first cache
-    /// query.
+    /// Returns the mean ratio, or NaN if no sample has a ratio. −1 counts as no ratio: vLLM before version 1 writes −1
+    /// until its first cache query.
     fn mean_share(&self) -> Result<f64, Implausible> {
         let mut told = Self { values: self.values.clone(), too_many: self.too_many };
         told.values.retain(|_, value| (*value + 1.0).abs() >= f64::EPSILON);
         Ok(told.each_within(1.0)?.sum::<f64>() / told.values.len() as f64)
     }
 
-    /// Returns the latest of several times in seconds since 1970.
+    /// Returns the latest of the times, which are in seconds since 1970.
     fn latest(&self) -> Result<WallTime, Implausible> {
         let latest = self.each_within(MOST_SECONDS)?.fold(0.0, f64::max);
         let since = std::time::Duration::try_from_secs_f64(latest).map_err(|_| Implausible)?;
@@ -216,7 +218,7 @@ impl Series {
     }
 }
 
-/// Start of the year 2500. Later values are not times in seconds.
+/// Start of the year 2500 in seconds since 1970. Larger values are implausible, for example milliseconds.
 const MOST_SECONDS: f64 = 16_725_225_600.0;
 
 #[expect(

@@ -1,5 +1,5 @@
-//! Tests with the metrics pages in `tests/fixtures/engines`. The pages follow the documentation and source code of each
-//! engine.
+//! Tests with the metrics pages in `tests/fixtures/engines`. The pages follow the documentation and the source code of
+//! each engine.
 
 use crate::engine::{Engine, EngineMetrics, PrefixCacheUsage, read};
 use tokengauge_types::clock::WallTime;
@@ -9,7 +9,8 @@ fn page(name: &str) -> Vec<u8> {
     std::fs::read(format!("{folder}/{name}.prom")).unwrap()
 }
 
-/// Parses a page twice, with the engine named and with the engine detected. Checks that both results are equal.
+/// Parses a page twice: once for the given engine and once with engine detection. Checks that the two results are
+/// equal.
 fn told(name: &str, engine: Engine) -> EngineMetrics {
     let page = page(name);
     let told = read(&page, None).unwrap();

@@ -6,14 +6,14 @@
 //! **Cold**: the backend has to load before it can respond. The engine reports that it sleeps, or its process started
 //! and no request has succeeded since. A response can also report that the model was loaded for it.
 //!
-//! **Warming**: the backend responds, but is not known to be warmed up. Either too few exchanges have succeeded since
+//! **Warming**: the backend responds, but is not known to be warmed up. Either too few requests have succeeded since
 //! it was cold or idle or since this proxy began to observe it, or its process is young.
 //!
 //! **Warm**: any other case.
 //!
-//! The state belongs to an upstream and describes how an exchange admitted now would find it. An upstream that serves
-//! several models counts as one backend. A model load for a single exchange is known from the response to that
-//! exchange.
+//! The state belongs to an upstream and describes how a request admitted now would find it. An upstream that serves
+//! several models counts as one backend. A model load for a single request is known from the response to that
+//! request.
 
 use std::time::Duration;
 
@@ -23,24 +23,25 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 /// Thresholds of the warm-up states.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Time without an exchange after which the backend has to warm up again.
+    /// Time without a request after which the backend has to warm up again.
     pub idle: Duration,
     /// Number of successful responses that warm the backend up.
     pub exchanges: usize,
     /// Age below which a process still counts as warming.
     pub young: Duration,
-    /// Minimum load time that a response must report for the model to count as not loaded before the request.
+    /// Minimum load time, reported in a response, that makes the backend count as cold. Shorter times are normal for a
+    /// loaded model.
     pub load: Duration,
 }
 
 impl Default for Config {
     /// Default thresholds:
     ///
-    /// - `idle`: Ollama unloads a model without requests after 5 min.
-    /// - `exchanges`: the first one pays for compilation and graph capture. The second one pays for another batch size
-    ///   or prompt length. The third one shows that warm-up is over.
-    /// - `young`: engines that open their port before they are ready take a minute or two.
-    /// - `load`: Ollama reports 10 to 100 ms for a loaded model and seconds for an unloaded one.
+    /// - `idle`: 5 min, after which Ollama unloads a model without requests.
+    /// - `exchanges`: 3 requests. The first pays for compilation and graph capture, the second for another batch size
+    ///   or prompt length. The third shows that warm-up is over.
+    /// - `young`: 2 min, because some engines open their port a minute or two before they are ready.
+    /// - `load`: 500 ms. Ollama reports 10 to 100 ms for a loaded model, and seconds for an unloaded one.
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(300),
@@ -51,24 +52,24 @@ impl Default for Config {
     }
 }
 
-/// Largest difference between two readings of the same process start. Clocks have a resolution of 10 ms, and ranks
-/// start one after another.
+/// Largest difference between two reported start times of the same process. Clocks have a resolution of 10 ms, and
+/// parallel ranks start one after another.
 const SAME_START: Duration = Duration::from_secs(1);
 
 /// Warm-up state machine of one backend.
 #[derive(Debug, Default)]
 pub struct Machine {
     config: Config,
-    /// Number of exchanges in flight at the backend.
+    /// Number of requests in flight at the backend.
     busy: u32,
-    /// When an exchange last started or ended.
+    /// When a request last started or ended.
     touched: Option<MonotonicInstant>,
-    /// When an exchange last succeeded.
+    /// When a request last succeeded.
     answered: Option<MonotonicInstant>,
-    /// Number of successful responses still needed until the backend is warm.
+    /// Number of successful responses that are still needed until the backend counts as warm.
     missing: usize,
     process: Option<Process>,
-    /// Whether the process started and no request has succeeded since.
+    /// Whether the process has restarted and no request has succeeded since the restart.
     untried: bool,
     asleep: bool,
 }
@@ -86,7 +87,7 @@ impl Machine {
         Self { config, ..Self::default() }
     }
 
-    /// Returns the state in which an exchange admitted at `at` would find the backend.
+    /// Returns the warm-up state of the backend for a request admitted at `at`.
     pub fn state(&self, at: MonotonicInstant) -> WarmupState {
         let is_young = |process: Process| process.age + at.since(process.at) < self.config.young;
         if self.asleep || self.untried {
@@ -98,7 +99,7 @@ impl Machine {
         }
     }
 
-    /// Records an admitted exchange and returns the state in which it finds the backend.
+    /// Records that a request was admitted, and returns the warm-up state of the backend at this time.
     pub fn admitted(&mut self, at: MonotonicInstant) -> WarmupState {
         let state = self.state(at);
         if self.is_idle(at) {
@@ -109,16 +110,16 @@ impl Machine {
         state
     }
 
-    /// Records that an exchange left the backend.
+    /// Records that a request left the backend.
     pub fn left(&mut self, at: MonotonicInstant) {
         self.busy = self.busy.saturating_sub(1);
         self.touched = Some(at);
     }
 
-    /// Records that an exchange succeeded. `found` is the state at its admission. `load` is the time that the backend
-    /// spent on loading the model, by the backend's clock.
+    /// Records that a request succeeded. `found` is the warm-up state at its admission. `load` is the time that the
+    /// backend spent on loading the model, if the response reports it.
     ///
-    /// Returns the state in which the exchange found the backend, corrected by `load`.
+    /// Returns [`WarmupState::Cold`] if the model was loaded for this request, and otherwise `found`.
     pub fn answered(
         &mut self,
         at: MonotonicInstant,
@@ -136,7 +137,7 @@ impl Machine {
         found
     }
 
-    /// Records the engine's metrics, read at `at`. `wall` is the wall-clock time of `at`.
+    /// Records the start time and sleep state from a scrape at `at`. `wall` is the wall-clock time of `at`.
     pub fn told(
         &mut self,
         at: MonotonicInstant,
@@ -195,7 +196,7 @@ mod tests {
         Machine::new(Config::default())
     }
 
-    /// Runs one exchange from `from` that succeeds after a second. Returns the state in which it found the backend.
+    /// Runs one successful request from `from` to `from` + 1 s. Returns the warm-up state at its admission.
     fn exchange(machine: &mut Machine, from: u64) -> WarmupState {
         let found = machine.admitted(at(from));
         machine.left(at(from + 1));

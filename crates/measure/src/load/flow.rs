@@ -1,4 +1,5 @@
-//! Throughput of one model key and of all together by the second, and statistics of the latest exchanges.
+//! Tokens per second of one model key (provider, model, route, proxy position) and of all keys together, and statistics
+//! of recent requests.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,13 +13,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 
-/// The recent token counts of one model key. Three windows of 300 slots take 7 KiB, in addition to the memory of
-/// `Recent`.
+/// Token counts of the last 5 minutes for one model key. The three windows of 300 one-second slots take 7 KiB; `Recent`
+/// needs more memory.
 #[derive(Debug)]
 pub struct ModelLoad {
     /// Output tokens counted chunk by chunk.
     streamed: RollingWindow<f64>,
-    /// Output tokens of non-streaming responses, spread over the duration of each.
+    /// Output tokens of non-streaming responses, spread evenly over the duration of each response.
     whole: RollingWindow<f64>,
     input: RollingWindow<f64>,
     recent: Recent,
@@ -38,7 +39,7 @@ impl ModelLoad {
         }
     }
 
-    /// Records output tokens of a stream at the time of their chunk.
+    /// Records output tokens of a stream that arrived in a chunk at `at`.
     pub fn output(&mut self, at: MonotonicInstant, tokens: u64) {
         self.latest = self.latest.max(at);
         let number = self.streamed.number(at);
@@ -47,31 +48,31 @@ impl ModelLoad {
         }
     }
 
-    /// Records output tokens of a non-streaming response, spread evenly over sent…end.
+    /// Records the output tokens of a non-streaming response, spread evenly over the time from sent to end.
     pub fn output_spread(&mut self, over: Range<MonotonicInstant>, tokens: u64) {
         self.latest = self.latest.max(over.end);
         spread(&mut self.whole, over, tokens as f64);
     }
 
-    /// Records input tokens, spread evenly over sent…token, or over sent…end without a token.
+    /// Records input tokens, spread evenly over the time from sent to the first token, or to the end if there is none.
     pub fn input_spread(&mut self, over: Range<MonotonicInstant>, tokens: u64) {
         self.latest = self.latest.max(over.end);
         spread(&mut self.input, over, tokens as f64);
     }
 
-    /// Records that an exchange of the model key ended.
+    /// Records that a request of the model key ended.
     pub fn ended(&mut self, at: MonotonicInstant, ended: FinishedRequest) {
         self.latest = self.latest.max(at);
         self.recent.ended(at, ended);
     }
 
-    /// Returns whether every window is empty because nothing was recorded for long enough.
+    /// Returns whether the last record is so old that every window is empty.
     pub(super) fn is_idle(&self, at: MonotonicInstant) -> bool {
         let now = self.streamed.number(at);
         now.saturating_sub(self.streamed.number(self.latest)) > FULL_SLOTS
     }
 
-    /// Returns the reading, and adds the recent statistics to `all`.
+    /// Returns the throughput and statistics of this model key, and adds the statistics to `all`.
     pub(super) fn reading(
         &self,
         at: MonotonicInstant,
@@ -85,8 +86,7 @@ impl ModelLoad {
     }
 }
 
-/// Spreads `tokens` evenly over a time. Tokens before the oldest kept slot are dropped, not added to the kept
-/// slots.
+/// Spreads `tokens` evenly over the period `over`. Tokens before the oldest slot of the window are dropped.
 fn spread(slots: &mut RollingWindow<f64>, over: Range<MonotonicInstant>, tokens: f64) {
     let Range { start: from, end: to } = over;
     let last = slots.number(to);
@@ -108,10 +108,10 @@ fn spread(slots: &mut RollingWindow<f64>, over: Range<MonotonicInstant>, tokens:
     }
 }
 
-/// Computes the input and output throughput of several tracks together. Windows end at the last full second.
+/// Computes the input and output throughput of several model keys together. Windows end at the last full second.
 ///
-/// The peak is the highest second of the same output as the means, from the first full second on. A maximum over part
-/// of a window is still true, but a mean over part of a window would not be the window's mean.
+/// A mean is `None` until its window has passed, because the mean over a part would be wrong. The peak is the output of
+/// the highest second, and is reported from the first full second on.
 pub(super) fn throughput(at: MonotonicInstant, tracks: &[&ModelLoad]) -> [Throughput; 2] {
     let now = at.since(MonotonicInstant::ZERO).as_secs();
     let means = |sum: &dyn Fn(&ModelLoad, u64) -> f64| {
@@ -140,7 +140,7 @@ pub(super) fn throughput(at: MonotonicInstant, tracks: &[&ModelLoad]) -> [Throug
     [input, Throughput { peak, ..output }]
 }
 
-/// Returns the tokens of the last `seconds` full seconds before slot `now`.
+/// Returns the tokens in the `seconds` full seconds before second `now`.
 fn sum(slots: &RollingWindow<f64>, now: u64, seconds: u64) -> f64 {
     slots.range(now.saturating_sub(seconds)..now).fold(0.0, |sum, tokens| sum + tokens)
 }

@@ -1,14 +1,13 @@
-//! Number of exchanges in each phase, by route key.
+//! Number of requests in each phase, by route key.
 
 use crate::load::{Load, RequestPhase, RouteKey, RouteReading, queue_depth};
 
-/// Largest number of route keys, ten times the routes of the largest expected configurations. At this size, keys with
-/// nothing in flight are removed. Keys come from configured routes, so only repeated reloads that rename routes could
-/// reach it.
+/// Maximum number of route keys, ten times the routes of the largest expected configuration. At the limit, keys without
+/// requests in flight are removed. Only repeated reloads that rename routes can reach the limit.
 const MOST_LANES: usize = 1_024;
 
 impl Load {
-    /// Registers a route key before its first exchange, so that its gauges report 0 and are not absent.
+    /// Registers a route key before its first request, so that its gauges report 0 instead of being absent.
     pub fn know(&mut self, lane: &RouteKey) {
         self.active(lane);
     }
@@ -22,21 +21,21 @@ impl Load {
         self.enter(lane, to);
     }
 
-    /// Records that an exchange left a phase. A phase that was never entered is a bug of the caller. The count then
-    /// stays at 0 and does not wrap to 2⁶⁴ exchanges in flight.
+    /// Records that a request left a phase. If the count of this phase is already 0, the caller has a bug. The count
+    /// then stays 0 instead of wrapping to 2⁶⁴ − 1.
     pub fn leave(&mut self, lane: &RouteKey, state: RequestPhase) {
         let count = self.count(lane, state);
         debug_assert!(*count > 0, "{lane:?} has nothing {state:?} to leave");
         *count = count.saturating_sub(1);
     }
 
-    /// Returns queued exchanges + streams before their first token.
+    /// Returns queued requests + streams before their first token.
     pub fn queue_depth(&self, lane: &RouteKey) -> u64 {
         self.lanes.get(lane).map_or(0, queue_depth)
     }
 
-    /// Returns the queue depth with an exchange that is now in phase `state` and will wait for its first token. Whether
-    /// it is a stream may still be unknown.
+    /// Returns the queue depth including a request that is now in phase `state`. The request counts in any phase,
+    /// because it waits for its first token.
     pub fn queue_depth_with(&self, lane: &RouteKey, state: RequestPhase) -> u64 {
         let is_counted = match state {
             RequestPhase::Queued | RequestPhase::Waiting => true,

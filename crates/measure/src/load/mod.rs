@@ -1,10 +1,10 @@
-//! In-flight requests, queue depth and throughput windows. Arithmetic only; `at` is passed in.
+//! In-flight requests, queue depth and throughput. Arithmetic only; time is passed in as `at`.
 //!
-//! In-flight requests are labelled by [`RouteKey`], tokens by [`ModelKey`]. Throughput is tokens in a window ÷ its
-//! length, in slots of 1 s. Windows end at the last full second.
+//! In-flight requests are labelled by [`RouteKey`], tokens by [`ModelKey`]. Throughput is the tokens in a window ÷ the
+//! window's length. Windows consist of 1 s slots and end at the last full second.
 //!
-//! A window is covered once the process has run for its length; instants count from the process start. A model key that
-//! appears later had no tokens before, so its mean over the whole window is correct.
+//! A window is reported once the process has run for its length. A model key that appears later had no tokens before,
+//! so its mean over the whole window is correct.
 
 mod flow;
 mod lanes;
@@ -31,30 +31,29 @@ use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::label_enum;
 
 label_enum! {
-    /// Phase of an exchange in flight.
+    /// Phase of a request in flight.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum RequestPhase {
-        /// Waiting for a permit of the proxy's own concurrency limit.
+        /// Waiting for a permit of the proxy's concurrency limit.
         Queued = "queued",
         /// A stream before its first token.
         Waiting = "waiting",
         /// A stream after its first token.
         Streaming = "streaming",
-        /// Any exchange that is not a streamed generation: non-streaming responses, embeddings, plain HTTP. Not part of
-        /// the queue depth.
+        /// Any other request: non-streaming responses, embeddings, plain HTTP. Not part of the queue depth.
         Unstreamed = "unstreamed",
     }
 }
 
-/// Labels of the in-flight gauges. They are known when an exchange begins.
+/// Route key: the label set of the in-flight gauges, which is known when a request begins.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct RouteKey {
     pub route: Label,
     pub position: ProxyPosition,
 }
 
-/// Labels of the throughput metrics.
+/// Model key: the label set of the throughput metrics.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ModelKey {
     pub provider: Label,
@@ -73,21 +72,21 @@ impl ModelKey {
         }
     }
 
-    /// Returns a sort key that orders model keys by name for display.
+    /// Returns a sort key that orders model keys by model, provider and route.
     pub fn by_name(&self) -> impl Ord + use<'_> {
         let Self { provider, model, route, position } = self;
         (model, provider, route, position.as_str())
     }
 }
 
-/// Load at one instant, as shown by gauges, `/stats` and the console.
+/// Load at one instant, for gauges, `/stats` and the console.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     pub lanes: Vec<RouteReading>,
     pub flows: Vec<ModelReading>,
     pub total: TotalReading,
-    /// Remaining rate limits that providers reported in response headers. [`Load`] does not know them and leaves the
-    /// list empty; `InFlightRequests` adds them.
+    /// Remaining rate limits that providers reported in response headers. [`Load`] leaves this list empty;
+    /// `InFlightRequests` fills it.
     pub quotas: Vec<RateLimitReading>,
 }
 
@@ -95,7 +94,7 @@ pub struct Reading {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TotalReading {
     pub input: Throughput,
-    /// Output throughput. Its peak is the highest second of all model keys together, not the sum of their peaks.
+    /// Output throughput. The peak is the highest second of all model keys together, not the sum of their peaks.
     pub output: Throughput,
     pub recent: Summary,
 }
@@ -103,12 +102,12 @@ pub struct TotalReading {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteReading {
     pub lane: RouteKey,
-    /// Exchanges in each phase, in the order of [`RequestPhase::ALL`].
+    /// Requests in each phase, in the order of [`RequestPhase::ALL`].
     pub active: [u64; RequestPhase::ALL.len()],
-    /// Streams that are waiting for a token: before their first token, and after it.
+    /// Streams that wait for a token: first those before their first token, then those after it.
     pub silence: [StalledStreams; 2],
-    /// Requests that wait in the engine behind the route. `None` if the engine does not report them or another route
-    /// shares the engine.
+    /// Requests that wait in the engine behind the route. `None` if the engine does not report its queue, or if another
+    /// route shares the engine.
     pub backend_waiting: Option<u64>,
 }
 
@@ -116,9 +115,9 @@ label_enum! {
     /// Precision of a queue depth.
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     pub enum Precision {
-        /// Requests queued in the proxy + requests waiting in the engine, as the engine reports them.
+        /// Requests queued in the proxy + requests waiting in the engine, as reported by the engine.
         Exact = "exact",
-        /// Requests queued in the proxy + streams before their first token, which includes prefill.
+        /// Requests queued in the proxy + streams before their first token. Too high, because prefill is included.
         UpperBound = "upper_bound",
     }
 }
@@ -128,7 +127,7 @@ label_enum! {
 pub struct StalledStreams {
     /// Number of these streams that are stalled.
     pub stalled: u64,
-    /// Longest idle time among the streams; `None` if no stream is waiting.
+    /// Longest wait of a stream for a token; `None` if no stream is waiting.
     pub longest: Option<Duration>,
 }
 
@@ -170,43 +169,45 @@ pub struct ModelReading {
     pub recent: Summary,
 }
 
-/// Statistics of the exchanges that ended in the last 5 min. They cover the latest ten segments of 30 s, of which one
-/// is still filling. Percentiles are `None` if no exchange had the value.
+/// Statistics of the requests that ended in the last 4½ to 5 min: ten segments of 30 s, the last of which is still
+/// filling. Percentiles are `None` if no request had the value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Time to first token of streams that had one, in seconds.
+    /// Time to first token in seconds, of streams with at least one token.
     pub time_to_first_token: Option<Percentiles>,
     /// Output TPS of rated streams, in tokens per second.
     pub output_rate: Option<Percentiles>,
-    /// Duration of successful exchanges, in seconds.
+    /// Duration of successful requests, in seconds.
     pub duration: Option<Percentiles>,
-    /// TPOT of streams with two or more tokens, in seconds: the mean inter-token latency of each.
+    /// Time per output token in seconds: the mean inter-token latency of each stream with two or more tokens.
     pub time_per_output_token: Option<Percentiles>,
-    /// Number of exchanges that ended.
+    /// Number of requests that ended.
     pub finished: u64,
-    /// Number of exchanges that failed by an error source other than the client.
+    /// Number of failed requests. Failures caused by the client do not count.
     pub failed: u64,
-    /// Rated streams by output TPS range, in the order of [`OutputRateRange::ALL`].
+    /// Number of streams per range of output TPS, in the order of [`OutputRateRange::ALL`].
     pub bands: [u64; OutputRateRange::ALL.len()],
-    /// Rated streams that kept up with speech ([`crate::timing::VOICE_RATE`]). They also count in the highest range.
+    /// Number of streams fast enough for speech, at least [`crate::timing::VOICE_RATE`]. These streams also count in
+    /// the highest range.
     pub voice: u64,
 }
 
-/// Tokens per second over windows that end at the last full second. A mean is `None` until its window is covered.
+/// Tokens per second over windows that end at the last full second. A mean is `None` until the process has run for its
+/// window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
-    /// Mean of the last ten full seconds, or of all full seconds since the start if fewer. Live views show it from the
-    /// first second on. It is not exported, because its window is not constant.
+    /// Mean of the last ten full seconds, or of all seconds since the start if these are fewer. Only live views show
+    /// this value. It is not exported as a metric, because its window is not constant.
     pub latest: Option<f64>,
     pub ten_seconds: Option<f64>,
     pub minute: Option<f64>,
     /// Also called *sustained* throughput.
     pub five_minutes: Option<f64>,
-    /// Highest throughput of one full second in the last 5 minutes, in tokens per second. `None` for input tokens.
+    /// Highest tokens per second of one full second in the last 5 min. `None` for input tokens.
     pub peak: Option<f64>,
 }
 
-/// Percentiles in seconds or tokens per second; the field that holds them documents the unit.
+/// Percentiles. The unit is seconds or tokens per second, as documented at the field that holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
     pub p5: f64,
@@ -228,21 +229,21 @@ pub const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 /// all keys busy and values from the fastest to the slowest. Most applications use one to five keys.
 pub const MOST_FLOWS: usize = 256;
 
-/// Handle of a model key, valid for the life of the [`Load`] that returned it. It allows counting chunks without
-/// hashing names.
+/// Handle of a model key, valid for the life of the [`Load`] that returned it. With a handle, counting a chunk needs no
+/// hashing of names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ModelId(usize);
 
-/// Facts about a finished exchange that load statistics need.
+/// Facts about a finished request that load statistics need.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FinishedRequest {
-    /// Whether the exchange failed by an error source other than the client.
+    /// Whether the request failed for a reason other than the client.
     pub failed: bool,
     /// Time to first token of streams that had one.
     pub time_to_first_token: Option<Duration>,
     /// Output TPS of rated streams, in tokens per second.
     pub output_rate: Option<f64>,
-    /// Duration of successful exchanges.
+    /// Duration of successful requests.
     pub duration: Option<Duration>,
     pub time_per_output_token: Option<Duration>,
 }
@@ -250,16 +251,15 @@ pub struct FinishedRequest {
 /// In-flight requests and the throughput of the last minutes.
 #[derive(Debug, Default)]
 pub struct Load {
-    /// Number of exchanges in each phase, by route key.
+    /// Number of requests in each phase, by route key.
     lanes: FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>,
-    /// Index of each model key. Indices are permanent, so that a [`ModelId`] cannot go stale; only idle tracks are
-    /// freed.
+    /// Index of each model key in `flows`. Entries are never removed, so that a [`ModelId`] always stays valid.
     places: FxHashMap<ModelKey, ModelId>,
     flows: Vec<(ModelKey, Option<Box<ModelLoad>>)>,
 }
 
 impl Load {
-    /// Returns the handle of a model key. Windows take no memory until something is counted.
+    /// Returns the handle of a model key. Its windows are created when something is counted.
     pub fn flow(&mut self, flow: &ModelKey) -> ModelId {
         if let Some(known) = self.places.get(flow) {
             return *known;
@@ -282,8 +282,8 @@ impl Load {
         }
     }
 
-    /// Returns all known route keys, and all model keys that were active within the longest window. Frees the tracks of
-    /// idle model keys.
+    /// Returns all route keys, and the model keys that were active in the last 5 min. Frees the windows of the other
+    /// model keys.
     pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let mut recent = Segment::default();
         let tell = |(flow, track): &mut (ModelKey, Option<Box<ModelLoad>>)| {
@@ -306,7 +306,7 @@ impl Load {
         }
     }
 
-    /// Returns the token counts of a model key. `None` if the handle belongs to another [`Load`].
+    /// Returns the token counts of a model key. `None` if another [`Load`] created the handle.
     pub fn model(&mut self, flow: ModelId) -> Option<&mut ModelLoad> {
         let (_, model) = self.flows.get_mut(flow.0)?;
         Some(model.get_or_insert_with(|| Box::new(ModelLoad::new())))

@@ -1,7 +1,7 @@
-//! Remaining rate limits of the caller at each provider, from the headers of the latest responses.
+//! Remaining rate limits at each provider, from the headers of the latest responses.
 //!
-//! The values come from the provider and describe an account that others may use too. They are only as fresh as the
-//! last response, so each value expires. The time until reset is recomputed for each reading.
+//! The limits belong to an account that others may use too, so a value is only as fresh as the last response. Each
+//! value therefore expires. The time until reset is recomputed at each read.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use tokengauge_llm::dialect::{RateLimit, RateLimits};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label_enum;
 
-/// Shortest time for which a value is reported, even if its limit was reset before. Providers that refill
-/// continuously report resets within milliseconds, and gauges are not scraped that often. Until the next response the
-/// value errs on the low side.
+/// Shortest time for which a value is reported, even if the limit was reset before. Some providers refill continuously
+/// and report resets within milliseconds, which no scrape could catch. Until the next response, the reported remainder
+/// may be too low.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// Longest time for which a value is reported without a newer value. Afterwards the value is outdated, because other
-/// users consume the same account.
+/// Longest time for which a value is reported without an update. Later the value is outdated, because other users of
+/// the account consume the same limit.
 const LONGEST: Duration = Duration::from_secs(300);
 
 label_enum! {
@@ -49,12 +49,13 @@ impl LimitType {
 pub struct RateLimitReading {
     pub flow: ModelKey,
     pub limited: LimitType,
-    /// Values of the limit. `reset` counts from the reading; `None` if the provider did not report it or it has passed.
+    /// Values of the limit. `reset` is the time from now until the reset. `None` if the provider did not report a
+    /// reset, or if it has passed.
     pub allowance: RateLimit,
 }
 
-/// Latest value of every rate limit, for at most [`MOST_FLOWS`] model keys. Beyond, the key with the oldest value is
-/// evicted.
+/// Latest value of every rate limit, for at most [`MOST_FLOWS`] model keys. A further key evicts the key with the
+/// oldest value.
 #[derive(Debug, Default)]
 pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<Said>; LimitType::ALL.len()]>);
 
@@ -65,7 +66,7 @@ struct Said {
 }
 
 impl RateLimitTracker {
-    /// Records the rate limits from the headers of a response received at `at`.
+    /// Records the rate limits in the headers of a response received at `at`.
     pub fn say(&mut self, at: MonotonicInstant, flow: &ModelKey, quota: &RateLimits) {
         if self.0.len() >= MOST_FLOWS && !self.0.contains_key(flow) {
             self.give_way(at);
@@ -80,7 +81,7 @@ impl RateLimitTracker {
         }
     }
 
-    /// Returns all fresh limits, in the order of [`LimitType::ALL`] for each model key.
+    /// Returns all unexpired values, in the order of [`LimitType::ALL`] for each model key.
     pub fn reading(&mut self, at: MonotonicInstant) -> Vec<RateLimitReading> {
         self.forget(at);
         let mut readings = Vec::new();
@@ -155,7 +156,7 @@ mod tests {
 
     const AT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
-    /// Returns the limit type, the remaining amount and the seconds until reset, `after` seconds later.
+    /// Returns the limit type, the remaining amount and the seconds until reset, as reported `after` seconds later.
     fn told(
         quotas: &mut RateLimitTracker,
         after: u64,

@@ -1,4 +1,4 @@
-//! Statistics of the exchanges that ended in the last 5 min: percentiles and failures.
+//! Percentiles and failure counts of the requests that ended in the last 5 min.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::timing::{OutputRateRange, VOICE_RATE};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
-/// Length of a segment, which is a tenth of the longest window. One of the ten segments is still being filled, so
-/// statistics cover 4½ to 5 min.
+/// Length of a segment: a tenth of the longest window. Statistics cover ten segments, that is 4½ to 5 min, because the
+/// last segment is still filling.
 const SEGMENT: Duration = Duration::from_secs(30);
 const SEGMENTS: u64 = LONGEST_WINDOW.as_secs() / SEGMENT.as_secs();
 
-/// Number of significant digits. With two digits, a percentile is accurate to 1 %.
+/// Significant digits of a histogram. Two digits make percentiles accurate to 1 %.
 const DIGITS: u8 = 2;
 
-/// Histograms hold integers. Times are in units of 100 µs, and rates in hundredths of a token per second. Times per
-/// token are in microseconds, because a fast token takes 1 ms.
+/// Factors that convert values to the integers of a histogram. The units are 100 µs for times, 0.01 tokens per second
+/// for rates, and 1 µs for times per token, because a fast token takes 1 ms.
 const UNITS: [f64; 4] = [10_000.0, 100.0, 10_000.0, 1_000_000.0];
 
-/// Highest recorded value: one hour, 360,000 tokens per second, or 36 s per token. Higher values are clamped.
+/// Highest value that a histogram stores: one hour, 360,000 tokens per second, or 36 s per token. Higher values are
+/// stored as this value.
 ///
-/// The value bounds a histogram at 10 KiB, and the forty histograms of a model key at 400 KiB. A histogram grows only
-/// up to its highest value. First tokens within 5 s, responses within a minute and rates below 300 tokens per second
-/// take 200 KiB.
+/// The limit keeps a histogram below 10 KiB, and the forty histograms of a model key below 400 KiB. A histogram grows
+/// only up to its highest value, so a model key usually takes 200 KiB.
 const HIGHEST: u64 = 36_000_000;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Recent {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segment {
-    /// Times to first token, output rates, durations and times per token, in [`UNITS`].
+    /// Histograms of time to first token, output rate, duration and time per output token, in [`UNITS`].
     values: [Values; UNITS.len()],
     finished: u64,
     failed: u64,
@@ -127,7 +127,7 @@ impl Segment {
     }
 }
 
-/// A histogram that takes no memory before its first value.
+/// A histogram that allocates memory only when the first value is recorded.
 #[derive(Clone, Debug, Default)]
 struct Values(Option<Histogram<u32>>);
 

@@ -1,6 +1,6 @@
 //! Retry detection. A storm of retries is load that does not come from users.
 //!
-//! An exchange counts once, by the first of three signals that is present:
+//! A request counts once, by the first of three signals that is present:
 //!
 //! - `x-stainless-retry-count` above 0. The SDKs of OpenAI, Anthropic and others set it.
 //! - An `idempotency-key` that was seen within ten minutes. By definition it marks the same request.
@@ -24,11 +24,11 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::RequestHead;
 use tokengauge_types::label_enum;
 
-/// Longest backoff of common SDKs and job queues. An id that appears again later marks a different request.
+/// Longest backoff of common SDKs and job queues. An id that appears again later belongs to a different request.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// Maximum number of hashes of each kind; the oldest is evicted first. The limit is enough for fourteen requests per
-/// second over the whole window, and takes at most 400 KiB.
+/// Maximum number of stored hashes of each kind; the oldest is evicted first. The limit is enough for fourteen requests
+/// per second over the whole window, and takes at most 400 KiB.
 const MOST: usize = 8_192;
 
 label_enum! {
@@ -41,11 +41,11 @@ label_enum! {
     }
 }
 
-/// Identifies a request that has an id, for a later report of its failure.
+/// Key of a request that has an id. Pass it to [`Retries::failed`] if the request fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RequestKey(u64);
 
-/// Requests of the last minutes that can be recognised when they are retried.
+/// Recent requests, stored as hashes so that a retry of the same request is recognised.
 #[derive(Debug, Default)]
 pub struct Retries {
     hasher: RandomState,
@@ -54,7 +54,8 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Records a new request. Returns its retry signal, if any, and its key for [`failed`](Self::failed).
+    /// Records a new request. Returns the signal that marks it as a retry, if any, and its key for
+    /// [`failed`](Self::failed) if it has an id.
     pub fn opened(
         &mut self,
         at: MonotonicInstant,
@@ -84,7 +85,7 @@ impl Retries {
         (sign.map(|(_, sign)| sign), identity)
     }
 
-    /// Records that the request failed. A later request with the same id counts as a retry.
+    /// Records that a request failed. A later request with the same id then counts as a retry.
     pub fn failed(&mut self, at: MonotonicInstant, RequestKey(hash): RequestKey) {
         self.failed.note(at, hash);
     }
@@ -94,7 +95,7 @@ impl Retries {
 #[derive(Debug, Default)]
 struct Recent {
     noted: FxHashMap<u64, MonotonicInstant>,
-    /// Hashes in the order of recording. A hash that was recorded twice appears twice.
+    /// Hashes in the order in which they were recorded. A hash that was recorded twice has two entries.
     order: VecDeque<(MonotonicInstant, u64)>,
 }
 

@@ -1,5 +1,5 @@
-//! Length buckets for comparing like with like. A long prompt takes longer until its first token, and a short response
-//! says little about a rate.
+//! Length buckets, so that only requests of similar length are compared. A long prompt delays the first token, and a
+//! short response has no reliable output rate.
 
 use crate::record::Output;
 use tokengauge_llm::dialect::{RequestFacts, Usage};
@@ -7,8 +7,7 @@ use tokengauge_llm::dialect::{RequestFacts, Usage};
 use tokengauge_types::label_enum;
 
 label_enum! {
-    /// Length in tokens. Each edge is four times the previous one. The range covers everything from one turn of a chat
-    /// to a document.
+    /// Range of lengths in tokens, from one chat turn to a long document. Each bound is four times the previous one.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum LengthBucket {
         Below128 = "<128",
@@ -21,7 +20,7 @@ label_enum! {
 }
 
 impl LengthBucket {
-    /// Returns the bucket of a number of tokens. Each edge belongs to the bucket above it; k is 1,024.
+    /// Returns the bucket of a number of tokens. A length equal to a bound belongs to the bucket above; k is 1,024.
     pub const fn of(tokens: u64) -> Self {
         match tokens {
             0..128 => Self::Below128,
@@ -34,10 +33,10 @@ impl LengthBucket {
     }
 }
 
-/// Length buckets of a call's prompt and response. `None` means unknown.
+/// Length buckets of a call's prompt and response. `None` means that the length is unknown.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LengthBuckets {
-    /// Input length as reported by the provider, otherwise the estimate: bytes of the prompt's texts ÷ 4.
+    /// Input length as reported by the provider, or else estimated: bytes of the prompt's texts ÷ 4.
     pub input: Option<LengthBucket>,
     /// Bucket of N, the number of output tokens.
     pub output: Option<LengthBucket>,

@@ -1,9 +1,10 @@
-//! Status of a choice. It shows whether higher speed comes with lower quality.
+//! Status of a choice (one of the alternative answers in a response). The status shows whether faster responses are
+//! also worse.
 
 use tokengauge_types::label::Name;
 use tokengauge_types::label_enum;
 
-/// Finish reasons that mark filtered content, of all providers: OpenAI, Google, Cohere.
+/// Finish reasons for filtered content, from all providers: OpenAI, Google, Cohere.
 const FILTERED: [&str; 12] = [
     "content_filter",
     "SAFETY",
@@ -19,19 +20,19 @@ const FILTERED: [&str; 12] = [
     "ERROR_TOXIC",
 ];
 
-/// Observed content of a response or of one of its choices.
+/// Content observed in a response or in one of its choices (alternative answers).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ChoiceContent {
     /// Whether anything was generated.
     pub anything: bool,
-    /// Whether the response marks a refusal by means of its API.
+    /// Whether the response contains the API's marker of a refusal.
     pub refusal: bool,
-    /// Whether a tool call has an arguments object that is not valid JSON.
+    /// Whether the arguments of a tool call begin as a JSON object but are not valid JSON.
     pub broken_arguments: bool,
 }
 
 label_enum! {
-    /// Status of a choice. If several statuses match, the last one in this order applies.
+    /// Status of a choice (alternative answer). If several statuses match, the last one in this list applies.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum ChoiceStatus {
         Complete = "complete",
@@ -40,7 +41,7 @@ label_enum! {
         Refused = "refused",
         /// The provider filtered the content.
         Filtered = "filtered",
-        /// A tool's arguments begin as a JSON object but are not valid JSON.
+        /// The arguments of a tool call begin as a JSON object but are not valid JSON.
         ToolJsonInvalid = "tool_json_invalid",
         /// The choice has no finish reason.
         Unfinished = "unfinished",
@@ -48,8 +49,8 @@ label_enum! {
 }
 
 impl ChoiceStatus {
-    /// Returns the status of a choice with finish reason `reason`. The proxy uses the reason `error` for a choice
-    /// without one.
+    /// Returns the status of a choice with finish reason `reason`. Callers pass `error` for a choice without a finish
+    /// reason.
     pub fn of(reason: &Name, said: ChoiceContent) -> Self {
         let is = |known: &str| reason.as_str().eq_ignore_ascii_case(known);
         if reason.as_str() == "error" {

@@ -1,6 +1,7 @@
-//! Record of a finished exchange and its outcome.
+//! Record of a finished request and its response (an *exchange*), with its outcome.
 //!
-//! The record is one immutable struct. All API formats produce it, and all sinks (metrics, spans, logs) read only it.
+//! The record is one immutable struct. All API formats produce it, and all outputs (metrics, spans, logs) read only
+//! this struct.
 
 mod bands;
 mod choice;
@@ -32,12 +33,13 @@ use tokengauge_types::event::{
 use tokengauge_types::label::{Label, Name};
 use tokengauge_types::label_enum;
 
-/// All facts about one exchange after its end.
+/// All facts about one request after its end.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub exchange: ExchangeId,
     pub wall: WallTime,
-    /// Time between the receipt of the request at an earlier proxy and its receipt here; `None` if no proxy reports it.
+    /// Time between the receipt of the request at an earlier proxy and at this proxy. `None` if no earlier proxy
+    /// reports a time.
     pub edge_wait: Option<Duration>,
     pub points: Timestamps,
     pub stages: Stages,
@@ -46,15 +48,15 @@ pub struct Record {
     pub who: CallerIdentity,
     pub trace: TraceContext,
     pub http: Http,
-    /// WebSocket facts of an exchange that was upgraded; `None` for any other exchange.
+    /// WebSocket data of a request that was upgraded; `None` for any other request.
     pub websocket: Option<WebSocket>,
-    /// `None` for plain HTTP, which is any exchange that is not a call of a known API.
+    /// Data of the API call. `None` for plain HTTP: any request that is not a call of a known API.
     pub call: Option<Call>,
     pub outcome: Outcome,
     pub ending: Ending,
     pub fault: ErrorSource,
-    /// `error.type` of spans and metrics. The value is the provider's type or code, a status code, or a value of the
-    /// proxy ([`Outcome`]'s values). `None` on success.
+    /// Value of `error.type` in spans and metrics: the provider's error type or code, a status code, or a value of
+    /// [`Outcome`]. `None` on success.
     pub error_type: Option<Name>,
     pub connected: Option<ConnectTimings>,
     pub network: Network,
@@ -64,28 +66,28 @@ pub struct Record {
     pub anomalies: Vec<(ParseError, u32)>,
 }
 
-/// Kernel statistics of the connections of an exchange.
+/// Kernel statistics of the connections of a request.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Network {
-    /// Client connection. Its remote end is the client or a proxy before this one.
+    /// Connection from the client, or from a proxy in front of this one.
     pub client: Option<ConnectionSample>,
-    /// Upstream connection. Its remote end is the upstream or a proxy on the way to it.
+    /// Connection to the upstream, or to a proxy in between.
     pub upstream: Option<ConnectionSample>,
 }
 
-/// Last kernel sample of a connection during an exchange. Over HTTP/2 the connection may also have carried other
-/// exchanges.
+/// Last kernel statistics (`TCP_INFO`) of a connection during a request. An HTTP/2 connection may also have carried
+/// other requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnectionSample {
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
     /// Lowest recent round-trip time.
     pub least_rtt: Option<Duration>,
-    /// Segments retransmitted since the previous report for this connection, or since the connection opened.
+    /// Segments retransmitted since the previous record of this connection, or since the connection opened.
     pub retransmits: u32,
 }
 
-/// HTTP facts of an exchange.
+/// HTTP facts of a request.
 #[derive(Clone, Debug)]
 pub struct Http {
     pub method: http::Method,
@@ -93,7 +95,7 @@ pub struct Http {
     pub host: Option<Name>,
     pub scheme: Scheme,
     pub version: http::Version,
-    /// Status code; `None` if the upstream sent no response headers and the proxy generated none.
+    /// HTTP status code. `None` if the upstream sent no response headers and the proxy generated no response.
     pub status: Option<u16>,
     /// Whether the proxy itself generated the response.
     pub own: bool,
@@ -105,7 +107,8 @@ pub struct Http {
 }
 
 impl Http {
-    /// Moves the headers out of `open` and `head`. `bytes` holds the sizes of the request body and the response body.
+    /// Moves the header data out of `open` and `head` to avoid copies. `bytes` holds the sizes of the request body and
+    /// the response body.
     pub fn of(open: &mut RequestHead, head: Option<&mut ResponseHead>, bytes: [u64; 2]) -> Self {
         let [request_bytes, response_bytes] = bytes;
         Self {
@@ -133,37 +136,37 @@ pub struct Call {
     pub request: RequestFacts,
     /// Whether the response was a stream.
     pub streamed: bool,
-    /// Id of the response. For a WebSocket session it is the session id, which identifies a conversation and no single
+    /// Id of the response. For a WebSocket session, the session id, which identifies a conversation instead of a single
     /// response.
     pub response_id: Option<Name>,
     pub response_model: Option<Name>,
     pub service_tier: Option<Name>,
     pub system_fingerprint: Option<Name>,
-    /// Raw finish reasons of the provider, one per choice in order. `error` marks a choice whose finish reason is
-    /// missing.
+    /// Finish reasons as sent by the provider, one per choice (alternative answer) in order. `error` marks a choice
+    /// without a finish reason.
     pub finish_reasons: Vec<Name>,
     /// Status of each choice, one per finish reason.
     pub choices: Vec<ChoiceStatus>,
-    /// Usage as reported by the provider, in a common form.
+    /// Token usage as reported by the provider, converted to a common form.
     pub usage: Option<Usage>,
-    /// Durations of the backend's phases, as the backend reports them.
+    /// Durations of phases in the backend, as the backend reports them.
     pub timings: Option<Timings>,
-    /// Remaining rate limits of the caller, from the response headers.
+    /// Remaining rate limits at the provider, from the response headers.
     pub quota: Option<RateLimits>,
-    /// `None` for operations that generate nothing, and for failed calls that generated nothing.
+    /// Output tokens. `None` for operations that generate nothing, and for failed calls that generated nothing.
     pub output: Option<Output>,
     /// Name of the encoding that [`Output::counted`] was counted in.
     pub tokenizer: Option<Label>,
     pub rates: Rates,
     pub bands: LengthBuckets,
     pub complete: Completeness,
-    /// Queue depth when the exchange was admitted.
+    /// Queue depth when the request was admitted.
     pub queue_depth: u32,
-    /// Warm-up state of the backend when the exchange was admitted; `None` if warm-up detection is off.
+    /// Warm-up state of the backend when the request was admitted. `None` if warm-up detection is off.
     pub warm: Option<WarmupState>,
-    /// Stalls: periods without a token that exceeded the route's threshold. All of these periods have ended.
+    /// Stalls: periods without a token that exceeded the route's threshold. All of these periods are over.
     pub stalls: Stalls,
-    /// Cost of the call; `None` if it used nothing or has no price.
+    /// Cost of the call. `None` if the call used nothing or has no price.
     pub cost: Option<Cost>,
     /// Verdict of each SLO, by SLO name.
     pub verdicts: Vec<(Label, Verdict)>,
@@ -171,13 +174,14 @@ pub struct Call {
     pub content: Option<Box<CapturedContent>>,
 }
 
-/// An amount of money. Amounts in different currencies are never added.
+/// Amount of money. Only amounts in the same currency are added up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     pub amount: f64,
     /// ISO 4217 code, as written in the price table.
     pub currency: Label,
-    /// [`Source::Reported`] if the provider reported the tokens, otherwise [`Source::Estimated`] from counted tokens.
+    /// [`Source::Reported`] if the provider reported the tokens, [`Source::Estimated`] if the proxy counted or
+    /// estimated them.
     pub source: Source,
 }
 
@@ -207,11 +211,11 @@ label_enum! {
 }
 
 label_enum! {
-    /// Outcome of an exchange.
+    /// Outcome of a request.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum Outcome {
         Ok = "ok",
-        /// An error status, an error in the body or the stream, or a failed upstream.
+        /// The upstream failed, sent an error status, or reported an error in the body or the stream.
         Error = "error",
         /// The client disconnected.
         Cancelled = "cancelled",
@@ -225,12 +229,12 @@ label_enum! {
 }
 
 label_enum! {
-    /// Verdict of one SLO on one exchange.
+    /// Verdict of one SLO on one request.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum Verdict {
         Good = "good",
         Bad = "bad",
-        /// The exchange is in scope but does not count: the client caused the error, or the SLI is undefined.
+        /// The request is in scope but does not count, because the client caused the error or the SLI is undefined.
         Excluded = "excluded",
     }
 }
@@ -246,7 +250,7 @@ pub struct MetricLabels {
     pub position: ProxyPosition,
     pub server_address: Label,
     pub server_port: u16,
-    /// `None` if the configuration names no tenant header or the request does not have the header.
+    /// Tenant name. `None` if no tenant header is configured, or if the request lacks this header.
     pub tenant: Option<Label>,
     pub variant: Option<Label>,
 }

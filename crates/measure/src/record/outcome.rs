@@ -1,22 +1,22 @@
-//! Outcome of an exchange, its error source, and its `error.type`.
+//! Outcome of a request, its error source (who caused the error), and its `error.type`.
 
 use crate::record::Outcome;
 use tokengauge_llm::dialect::blames_client;
 use tokengauge_types::event::{Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
 
-/// Facts about the response at the end of the exchange.
+/// Facts about the response, collected by the end of the request.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseSummary {
     pub status: Option<u16>,
-    /// Whether the exchange is a streamed call of a known API.
+    /// Whether the request is a streamed call of a known API.
     pub streamed: bool,
-    /// Whether the stream included the provider's end marker: a stop reason for every choice, or the API format's end
-    /// of stream.
+    /// Whether the stream had the provider's end marker: a stop reason for every choice, or the end-of-stream event of
+    /// the API.
     pub finished: bool,
-    /// Whether part of the body was not observed, so that the end marker may have been missed.
+    /// Whether part of the body was not observed. The end marker may then have been missed.
     pub lost: bool,
-    /// Whether the provider reported an error in the body or in the stream.
+    /// Whether the provider reported an error in the body or the stream.
     pub failed: bool,
     /// The provider's error type or code.
     pub failure: Option<Name>,

@@ -1,23 +1,24 @@
-//! Definition of N: the output tokens of an exchange, from reported and counted tokens.
+//! Number of output tokens of a request (N), from reported and counted tokens.
 
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{TextKind, Usage};
 
-/// Output tokens of one call, each number with its source.
+/// Output tokens of one call. Each number has its source: reported, counted or estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Output {
-    /// N, the number of output tokens: reported − hidden if usage was reported, otherwise counted or estimated.
+    /// N, the number of output tokens: the reported number − `hidden`. If no usage was reported, `counted` is used
+    /// instead.
     pub tokens: f64,
     pub source: Option<Source>,
-    /// The proxy's count of all streamed tokens, in the encoding of `counted_source`.
+    /// The proxy's count of all streamed tokens. `counted_source` shows which tokeniser was used.
     pub counted: u64,
-    /// [`Source::Counted`] if the encoding is the model's own, otherwise [`Source::Estimated`].
+    /// [`Source::Counted`] if the model's own tokeniser was used, [`Source::Estimated`] if another one was used.
     pub counted_source: Option<Source>,
     /// The proxy's count of the first token-bearing chunk.
     pub counted_first: u64,
     /// Tokens of the same text in o200k_base.
     pub standard: u64,
-    /// Hidden reasoning tokens: max(0, reported reasoning − counted streamed reasoning).
+    /// Reasoning tokens that were reported but not streamed: max(0, reported reasoning − counted streamed reasoning).
     pub hidden: u64,
     /// `counted` by kind, in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
@@ -65,13 +66,13 @@ impl TokenCounts {
 }
 
 impl Output {
-    /// Computes N = reported output − hidden if usage was reported, otherwise the proxy's count.
+    /// Computes N = reported output − hidden tokens. Without a usage report, N is the proxy's count.
     ///
-    /// The reported number is ignored in two cases in which it cannot be compared with the streamed text:
+    /// The reported number is also ignored in two cases, because it cannot be compared with the streamed text:
     ///
-    /// - The usage has no reasoning split, but reasoning was streamed. It is unknown whether the number includes the
-    ///   reasoning.
-    /// - The usage is zero, but text was streamed.
+    /// - Reasoning was streamed, but the usage does not list reasoning tokens. The reported number may or may not
+    ///   include them.
+    /// - Text was streamed, but the usage is zero.
     pub fn reconcile(counted: &TokenCounts, usage: Option<&Usage>) -> Self {
         let reported = usage.and_then(|usage| usage.output);
         let reasoning = usage.and_then(|usage| usage.reasoning);

@@ -1,4 +1,4 @@
-//! Facts about an exchange that was upgraded to a WebSocket, and its outcome.
+//! Facts about a request that was upgraded to a WebSocket, and its outcome.
 
 use crate::record::{Outcome, ResponseSummary, settle};
 use tokengauge_llm::dialect::blames_client;
@@ -8,14 +8,14 @@ use tokengauge_types::label::Name;
 /// Close codes that mean success. A close frame without a code also means success.
 const FINE: [u16; 2] = [1000, 1001];
 
-/// Close codes that name the client as the cause: protocol, type, text, policy, size, missing extension. The last two,
-/// from the IANA registry, mean unauthorized and forbidden.
+/// Close codes that blame the client: protocol, type, text, policy, size, missing extension. The last two codes, from
+/// the IANA registry, mean unauthorized and forbidden.
 const CLIENT_TO_BLAME: [u16; 8] = [1002, 1003, 1007, 1008, 1009, 1010, 3000, 3003];
 
 /// Observed traffic of a WebSocket.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct WebSocket {
-    /// Complete messages from the client. Control frames such as pings are not counted.
+    /// Complete messages from the client. Control frames such as pings do not count.
     pub request_messages: u64,
     /// Messages from the upstream.
     pub response_messages: u64,
@@ -23,9 +23,9 @@ pub struct WebSocket {
     pub closed: Option<CloseFrame>,
     /// Side of the connection that ended first.
     pub left: Option<Direction>,
-    /// Whether frames could not be parsed to the end. Messages and the close frame may have been missed.
+    /// Whether parsing stopped early. Later messages and the close frame may have been missed.
     pub lost: bool,
-    /// Whether messages were compressed, so that their content was not read.
+    /// Whether messages were compressed. The proxy does not read the content of compressed messages.
     pub compressed: bool,
 }
 
@@ -38,10 +38,10 @@ pub struct CloseFrame {
     pub code: Option<u16>,
 }
 
-/// What the API's messages report about a session over WebSocket. Empty if the exchange was not a session.
+/// Errors that the API's messages report during a WebSocket session. Empty for any other WebSocket.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
-    /// Whether the provider's last message was an error of the provider.
+    /// Whether the provider's last message was an error that the client did not cause.
     pub failed: bool,
     /// Type of the last reported error, from any source.
     pub error: Option<Name>,
@@ -57,11 +57,11 @@ impl WebSocket {
         *messages = messages.saturating_add(1);
     }
 
-    /// Returns the outcome, error source and `error.type`.
+    /// Returns the outcome, the error source and `error.type`.
     ///
-    /// A close frame decides the outcome, no matter how the connection ends after it. A frame from the client always
-    /// means success; for a frame from the upstream, the code decides. Without a close frame, the side that ended the
-    /// connection first disconnected.
+    /// An error code in the upstream's close frame means an error, and so does a provider error as the last message.
+    /// Any other close frame means success, no matter how the connection ends. Without a close frame, the peer that
+    /// closed the connection first disconnected.
     pub fn settle(
         &self,
         ending: Ending,
@@ -101,7 +101,7 @@ impl WebSocket {
         self.closed.is_some()
     }
 
-    /// Returns the upstream's close code if it reports an error.
+    /// Returns the code of the upstream's close frame if the code reports an error.
     fn failing_code(&self) -> Option<u16> {
         let closed = self.closed.filter(|closed| closed.by == Direction::Response)?;
         closed.code.filter(|code| !FINE.contains(code))

@@ -1,4 +1,4 @@
-//! Rolling windows of good and bad events, burn rates, remaining error budget and time to exhaustion.
+//! Rolling windows of good and bad events, burn rates, remaining error budget and time until the budget is spent.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
-/// Number of slots in every window, independent of its length. An event counts for at least the window's length and at
-/// most a 120th (0.8 %) longer: 2.5 s for 5 min, 6 h for 30 d. The window always includes the slot that is filling, so
+/// Number of slots in every window, independent of the window's length. An event leaves the window with its slot, so it
+/// counts up to a 120th (0.8 %) too long: 2.5 s for 5 min, 6 h for 30 d. The slot that is still filling is included, so
 /// that a burn shows immediately.
 pub(super) const SLOTS: u32 = 120;
 
-/// Numbers of good and bad events. Excluded events are neither.
+/// Numbers of good and bad events. Excluded events do not count as either.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Counts {
     pub good: u64,
     pub bad: u64,
 }
 
-/// Content of one slot: slot number, good events, bad events.
+/// Contents of one slot: its number, good events, bad events.
 pub(super) type Slot = (u64, u64, u64);
 
 impl Counts {
@@ -28,7 +28,7 @@ impl Counts {
         self.bad = self.bad.saturating_add(more.bad);
     }
 
-    /// Returns the burn rate: ratio of bad events ÷ (1 − target). A rate of 1 spends the budget in exactly its window.
+    /// Returns the burn rate: ratio of bad events ÷ (1 − target). At burn rate 1, the budget lasts exactly one window.
     /// `None` without events.
     pub fn burn(self, target: f64) -> Option<f64> {
         let Self { good, bad } = self;
@@ -36,8 +36,8 @@ impl Counts {
         (all > 0).then(|| bad as f64 / all as f64 / (1.0 - target))
     }
 
-    /// Returns the remaining budget: 1 − bad ÷ ((1 − target) × all). It is the unused ratio of the bad events that
-    /// these events allow.
+    /// Returns the remaining ratio of the error budget: 1 − bad ÷ ((1 − target) × all). 1 means untouched, 0 spent, and
+    /// a negative value overspent.
     pub fn budget(self, target: f64) -> Option<f64> {
         Some(1.0 - self.burn(target)?)
     }
@@ -70,8 +70,8 @@ impl Window {
             .collect()
     }
 
-    /// Restores a window from the slots that it held at `now`. `None` if the slots are invalid: more than the window
-    /// has, or later than `now`.
+    /// Restores a window from the slots that were saved at `now`. `None` if there are more slots than the window has,
+    /// or if a slot is later than `now`.
     pub(super) fn restored(length: Duration, held: &[Slot], now: MonotonicInstant) -> Option<Self> {
         let mut window = Self::new(length);
         let newest = window.slots.number(now);
@@ -164,7 +164,7 @@ mod tests {
         assert!(told.is_some_and(|told| (told - exact).abs() < 1e-9), "{told:?} for {exact}");
     }
 
-    /// Rows of the SRE workbook for 99.9 % over 30 d: burn rate, number of hours, and spent budget.
+    /// Rows of the table in the SRE workbook for 99.9 % over 30 d: burn rate, number of hours, and spent budget.
     #[test]
     fn burn_rates_match_the_sre_workbook() {
         for (rate, bad, hours, spent) in
@@ -279,7 +279,7 @@ mod tests {
         course.exhaustion().map(|time| time.as_secs_f64() / HOUR as f64)
     }
 
-    /// Compares the time until a full 30-day budget is spent with the table in the SRE workbook, for each burn rate.
+    /// The time until a full 30-day budget is spent equals the table in the SRE workbook, for each burn rate.
     #[test]
     fn a_full_budget_lasts_as_long_as_in_the_sre_workbook() {
         close(course(1.0, 14.4, MONTH), 50.0);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     proptest! {
-        /// At even traffic, the spent budget equals the allowed budget at the predicted exhaustion.
+        /// With even traffic, the budget is exactly spent at the predicted time.
         #[test]
         fn the_budget_ends_at_the_predicted_time(
             budget in 0.001_f64..1.0,
@@ -318,7 +318,7 @@ mod tests {
             prop_assert!((spent - allowed).abs() < 1e-3, "{} of {}", spent, allowed);
         }
 
-        /// Instants are quarters of a slot over three windows, so that the edges of slots are tested.
+        /// Events lie on a grid of quarters of a slot over three windows, so that the bounds of slots are tested.
         #[test]
         fn a_window_equals_the_list_of_events(
             length in prop::sample::select(vec![300, 1_800, HOUR, 2 * HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 90 * DAY]),

@@ -1,4 +1,4 @@
-//! Rules for leaving exchanges out of an SLO.
+//! Rules for leaving requests out of an SLO.
 
 use std::time::Duration;
 
@@ -10,17 +10,18 @@ use crate::slo::{Sli, seconds};
 use tokengauge_types::event::{Ending, RejectReason};
 use tokengauge_types::label_enum;
 
-/// Too Many Requests: the only status below 500 by which a backend reports that it is overloaded.
+/// Too Many Requests: the only status below 500 that reports an overloaded backend.
 pub(super) const TOO_MANY_REQUESTS: u16 = 429;
 
-/// Exchanges that do not count, good or bad. Errors of the client never count, independent of these rules.
+/// Rules for requests that count neither as good nor as bad. Errors of the client never count, independent of these
+/// rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CountingRules {
-    /// Start-up period. Exchanges accepted within this time after the process start, and minutes that begin in it, do
-    /// not count. Caches, connections and weights are cold then, and a rollout must not spend the error budget.
+    /// Start-up period of the proxy. Requests accepted in this period do not count, nor do minutes that begin in it.
+    /// Caches, connections and weights are cold then, and a rollout must not spend the error budget.
     #[serde(serialize_with = "seconds")]
     pub warmup: Duration,
-    /// Minimum output tokens for verdicts on rates. Shorter exchanges do not count.
+    /// Minimum output tokens for SLIs on rates. Shorter responses do not count, because their rates are unreliable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_output_tokens: Option<u32>,
     /// Failure classes to ignore; each at most once.
@@ -33,13 +34,13 @@ label_enum! {
     #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Exclusion {
-        /// The upstream responded with 429, for example because its caller exceeds its quota.
+        /// The upstream responded with 429, for example because the caller exceeds its quota.
         RateLimited = "rate_limited",
         /// This proxy's concurrency limit rejected the request.
         Overload = "overload",
-        /// This proxy was shutting down and rejected the request, or cut the stream at the end of the grace period.
+        /// The proxy was shutting down: it rejected the request, or aborted the stream at the end of the grace period.
         Shutdown = "shutdown",
-        /// The backend was cold or warming up. The exchange does not count, good or bad.
+        /// The backend was cold or warming up when the request was admitted.
         Warming = "warming",
     }
 }
@@ -58,18 +59,18 @@ impl Exclusion {
 }
 
 impl CountingRules {
-    /// Returns whether the failure of an exchange is in an ignored class.
+    /// Returns whether the rules exclude the failure of the request.
     pub(super) fn excuses(&self, record: &Record) -> bool {
         self.exclude.iter().any(|it| it.covers(record))
     }
 
-    /// Returns whether the backend of the call was not warmed up and such calls are ignored.
+    /// Returns whether the call is excluded because its backend was not warmed up.
     pub(super) fn is_burning_in(&self, call: &Call) -> bool {
         let settled = call.warm.is_none_or(|warm| warm == WarmupState::Warm);
         !settled && self.exclude.contains(&Exclusion::Warming)
     }
 
-    /// Returns whether the response is too short for a verdict of this SLI.
+    /// Returns whether the call is excluded because its response is too short for this SLI.
     pub(super) fn is_too_short(&self, indicator: Sli, call: &Call) -> bool {
         let Some(fewest) = self.min_output_tokens.filter(|_| indicator.is_rate()) else {
             return false;

@@ -1,22 +1,22 @@
-//! Observed part of a window: the time since the start, minus the times at which the proxy did not run.
+//! Observed part of a window: the time since the start, minus the gaps (periods in which the proxy did not run).
 
 use std::time::Duration;
 
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Largest number of separate gaps. Beyond it, the two gaps closest to each other merge, so that coverage is never
-/// overstated. Only a process that restarts more often within a window loses precision.
+/// Maximum number of stored gaps. Beyond this limit, the two gaps closest to each other merge, so that coverage is at
+/// most understated. Only a process with more restarts in a window loses precision.
 const MOST_GAPS: usize = 64;
 
-/// Divisor of the length of a window. A window counts as covered if at most a tenth of it was not observed. No event is
-/// missing, because the proxy served nothing during a gap. But the experience of clients during a gap is unknown.
+/// Divisor of a window's length: a window counts as covered if the gaps take at most a tenth of it. No event is
+/// missing, because the proxy served nothing during a gap. But what clients experienced during a gap is unknown.
 const MISSED_AT_MOST: u32 = 10;
 
-/// Observed times of an SLO, on the timeline of its windows.
+/// Periods in which an SLO was observed, on the timeline of its windows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Coverage {
     since: MonotonicInstant,
-    /// Start and end of each unobserved period, oldest first, without overlaps.
+    /// Start and end of each gap (unobserved period), oldest first. Gaps do not overlap.
     gaps: Vec<(MonotonicInstant, MonotonicInstant)>,
 }
 
@@ -25,7 +25,7 @@ impl Coverage {
         Self { since, gaps: Vec::new() }
     }
 
-    /// Restores saved coverage. `None` if it is invalid: a time after `now`, gaps out of order, or too many gaps.
+    /// Restores saved coverage. `None` if the data is invalid: a time after `now`, gaps out of order, or too many gaps.
     pub(super) fn restored(
         since: MonotonicInstant,
         gaps: Vec<(MonotonicInstant, MonotonicInstant)>,
@@ -49,7 +49,7 @@ impl Coverage {
         &self.gaps
     }
 
-    /// Records that nothing was observed between `from` and `to`. Both must lie after all previous gaps.
+    /// Records a gap: nothing was observed between `from` and `to`. Both instants must lie after all previous gaps.
     pub(super) fn miss(&mut self, from: MonotonicInstant, to: MonotonicInstant) {
         let from = self.gaps.last().map_or(from, |(_, end)| from.max(*end));
         if from >= to {
@@ -67,7 +67,7 @@ impl Coverage {
         at.since(begin).saturating_sub(self.missed(begin, at))
     }
 
-    /// Returns whether enough of the window of this length that ends at `at` was observed.
+    /// Returns whether gaps take at most a tenth of the window of this length that ends at `at`.
     pub(super) fn covers(&self, at: MonotonicInstant, length: Duration) -> bool {
         let begin = at.saturating_sub(length);
         at.since(self.since) >= length && self.missed(begin, at) <= length / MISSED_AT_MOST

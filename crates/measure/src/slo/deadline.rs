@@ -1,4 +1,5 @@
-//! Time limits that an exchange in flight can exceed. Its SLO is missed at that moment, not only when the exchange ends.
+//! Time limits of SLOs for requests in flight. A request that exceeds a limit counts as bad at that moment, not only
+//! when it ends.
 
 use std::time::Duration;
 
@@ -7,12 +8,13 @@ use crate::slo::{Objective, Sli};
 use tokengauge_llm::dialect::Operation;
 use tokengauge_types::clock::MonotonicInstant;
 
-/// A time limit of an SLO for one exchange in flight.
+/// Time limit of one SLO for one request in flight.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Deadline {
     /// Index of the SLO.
     pub objective: usize,
-    /// Longest time since *accept* that still counts as good. Time in which the client did not read is not included.
+    /// Longest time since the receipt of the request headers that counts as good. Time in which the client did not read
+    /// is not included.
     pub limit: Duration,
     pub awaited: Awaited,
 }
@@ -25,9 +27,10 @@ pub enum Awaited {
 }
 
 impl Objective {
-    /// Returns the time limit for an exchange in scope that was accepted at `accepted`. Returns `None` if the verdict
-    /// depends on how the exchange ends: a response without visible text can be a tool call, and a failure of a class
-    /// in `exclude` does not count.
+    /// Returns the time limit of this SLO for a request in scope, accepted at `accepted`.
+    ///
+    /// Returns `None` if only the end of the request decides the verdict. For example, a response without visible text
+    /// can be a tool call, and failures in `exclude` do not count.
     pub(super) fn deadline(
         &self,
         subject: &Subject<'_>,

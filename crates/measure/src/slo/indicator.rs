@@ -6,36 +6,37 @@ use serde::Serialize;
 
 use crate::slo::seconds;
 
-/// Definition of a good event. An event is an exchange, except that [`TokensAboveRate`](Self::TokensAboveRate) counts
-/// each token and [`SystemRate`](Self::SystemRate) counts each minute of the whole system.
+/// Definition of a good event. An event is a request, with two exceptions: [`TokensAboveRate`](Self::TokensAboveRate)
+/// counts each token, and [`SystemRate`](Self::SystemRate) counts each minute of the whole system.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", content = "threshold", rename_all = "snake_case")]
 pub enum Sli {
-    /// The exchange succeeded. Failures caused by the client are excluded.
+    /// The request succeeded. Failures caused by the client are excluded.
     Availability,
     /// The first token arrived within this time (streams only).
     TimeToFirstToken(#[serde(serialize_with = "seconds")] Duration),
-    /// The first user-visible token arrived within this time (streams only).
+    /// The first user-visible token arrived within this time. Applies to streams only.
     FirstVisible(#[serde(serialize_with = "seconds")] Duration),
-    /// Output TPS was at least this many tokens per second (rated streams only).
+    /// Output TPS was at least this many tokens per second. Applies only to streams with an output rate.
     OutputRate(f64),
-    /// Total TPS, prefill included, was at least this many tokens per second.
+    /// Output tokens ÷ the whole duration, prefill included, was at least this many tokens per second.
     TotalRate(f64),
-    /// The backend never stalled for longer than the route allows (streams only).
+    /// The backend never stalled for longer than the route allows. Applies to streams only.
     StallFree,
-    /// The mean inter-token latency, TPOT = (last − token − blocked) ÷ (N − 1), was at most this (rated streams only).
+    /// The mean inter-token latency, (last − token − blocked) ÷ (N − 1), was at most this time. Applies only to streams
+    /// with an output rate.
     InterToken(#[serde(serialize_with = "seconds")] Duration),
-    /// The exchange ended within this time.
+    /// The request ended within this time.
     Duration(#[serde(serialize_with = "seconds")] Duration),
-    /// Output TPS was at least this many tokens per second. A stream counts once for each of its output tokens.
+    /// Output TPS was at least this many tokens per second. Each output token of a stream counts as one event.
     TokensAboveRate(f64),
-    /// In a minute, all streams together produced at least this many output tokens per second. Only minutes with enough
-    /// streams in flight throughout count.
+    /// In a minute, all streams together produced at least this many output tokens per second. Minutes with fewer than
+    /// `min_streams` streams do not count.
     SystemRate {
         /// Lowest good rate in tokens per second.
         floor: f64,
-        /// Minimum of concurrent streams. A minute with fewer streams at any sample does not count, because an idle
-        /// system has a low rate.
+        /// Minimum number of concurrent streams. A minute does not count if any sample in it finds fewer streams,
+        /// because an idle system has a low rate.
         min_streams: u32,
     },
 }
@@ -75,7 +76,7 @@ impl Sli {
         self.limits().0
     }
 
-    /// Returns the lowest good rate in tokens per second, for SLIs on rates.
+    /// Returns the lowest good rate in tokens per second. `None` for SLIs that are not about rates.
     pub const fn lowest(self) -> Option<f64> {
         self.limits().1
     }
@@ -94,7 +95,7 @@ impl Sli {
         }
     }
 
-    /// Returns whether short responses make the SLI unreliable, so that a minimum of output tokens is useful.
+    /// Returns whether short responses make the SLI unreliable. For such SLIs, set a minimum of output tokens.
     pub const fn is_rate(self) -> bool {
         matches!(
             self,

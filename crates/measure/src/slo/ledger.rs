@@ -1,4 +1,4 @@
-//! Tracker of all SLOs: good events, bad events and remaining error budgets.
+//! Tracker of all SLOs: counts good and bad events and computes the remaining error budgets.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 #[derive(Debug)]
 pub struct SloTracker {
     accounts: Vec<Account>,
-    /// Offset of the windows' timeline from the process clock. It covers the run time of earlier processes and the time
-    /// between them.
+    /// Offset that is added to the process clock for all windows. It covers earlier processes and the time between
+    /// them, so that windows continue after a restart.
     ahead: Duration,
 }
 
@@ -31,7 +31,7 @@ impl SloTracker {
     }
 
     /// Applies the SLOs of a new configuration. An unchanged SLO keeps its history; a changed or new SLO starts without
-    /// history at `at`. Totals continue by name in any case, because counters must not decrease.
+    /// history at `at`. The total of an SLO name continues in both cases, because counters must not decrease.
     pub fn replace(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         let ahead = self.ahead;
         let mut former = std::mem::take(&mut self.accounts);
@@ -54,7 +54,8 @@ impl SloTracker {
         Some(&self.accounts.get(index)?.objective)
     }
 
-    /// Returns the verdicts of all SLOs that cover the exchange, by SLO index. No SLO covers plain HTTP.
+    /// Returns the verdicts of all SLOs that cover the request, each with the index of its SLO. No SLO covers plain
+    /// HTTP.
     pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, WeightedVerdict)> {
         let judge = move |(index, account): (usize, &Account)| {
             let call = record.call.as_ref()?;
@@ -65,7 +66,7 @@ impl SloTracker {
         self.accounts.iter().enumerate().filter_map(judge)
     }
 
-    /// Returns the time limits of all SLOs that cover an exchange in flight, which was accepted at `accepted`.
+    /// Returns the time limits of all SLOs that cover a request in flight, which was accepted at `accepted`.
     pub fn deadlines_of(&self, subject: &Subject<'_>, accepted: MonotonicInstant) -> Vec<Deadline> {
         let accounts = self.accounts.iter().enumerate();
         let in_scope = accounts.filter(|(_, account)| account.filter.matches(subject));
@@ -84,12 +85,12 @@ impl SloTracker {
         }
     }
 
-    /// Returns whether any SLO uses time slices and therefore needs the in-flight streams.
+    /// Returns whether any SLO judges minutes of the system and needs samples of the streams in flight.
     pub fn has_slices(&self) -> bool {
         self.accounts.iter().any(|account| account.slices.is_some())
     }
 
-    /// Returns the indices of the time-slice SLOs that cover a stream in flight.
+    /// Returns the indices of the SLOs that judge minutes of the system and cover a stream in flight.
     pub fn slices_of(&self, subject: &Subject<'_>) -> Vec<usize> {
         let accounts = self.accounts.iter().enumerate();
         accounts
@@ -98,7 +99,7 @@ impl SloTracker {
             .collect()
     }
 
-    /// Records output tokens of a stream in flight, for time-slice SLOs.
+    /// Records output tokens of a stream in flight, for the SLOs returned by [`slices_of`](Self::slices_of).
     pub fn stream(&mut self, at: MonotonicInstant, indices: &[usize], tokens: u64) {
         let ahead = self.ahead;
         for index in indices {
@@ -108,8 +109,8 @@ impl SloTracker {
         }
     }
 
-    /// Samples the number of streams in flight at `at`, for each index that [`slices_of`](Self::slices_of) returned.
-    /// Callers sample about every 250 ms.
+    /// Records the number of streams in flight at `at`, for each index that [`slices_of`](Self::slices_of) returned.
+    /// Callers do this about every 250 ms.
     pub fn look(&mut self, at: MonotonicInstant, streams: impl Fn(usize) -> u32) {
         let ahead = self.ahead;
         for (index, account) in self.accounts.iter_mut().enumerate() {
@@ -117,7 +118,7 @@ impl SloTracker {
         }
     }
 
-    /// Discards the open time slices, because part of a stream was not observed.
+    /// Excludes the current minute of time-slice SLOs, because part of a stream was not observed.
     pub fn lose(&mut self) {
         for account in &mut self.accounts {
             if let Some(slices) = account.slices.as_deref_mut() {
@@ -126,14 +127,15 @@ impl SloTracker {
         }
     }
 
-    /// Returns all SLOs at one instant, in the order of the configuration.
+    /// Returns the state of each SLO at `at`, in the order of the configuration.
     pub fn reading(&self, at: MonotonicInstant) -> Vec<Reading> {
         let at = at + self.ahead;
         let accounts = self.accounts.iter();
         accounts.map(|account| account.reading(at)).collect()
     }
 
-    /// Returns the state that a later process needs to continue this tracker. `wall` is the wall-clock time of `at`.
+    /// Returns the state to save, with which a later process continues this tracker. `wall` is the wall-clock time of
+    /// `at`.
     pub fn state(&self, at: MonotonicInstant, wall: WallTime) -> SloState {
         let clock = at + self.ahead;
         SloState {
@@ -143,8 +145,8 @@ impl SloTracker {
         }
     }
 
-    /// Restores the state of an earlier process. Callers restore before the first verdict is recorded. Unchanged SLOs
-    /// continue, with a gap for the unobserved time; the others start now.
+    /// Restores the state of an earlier process, before the first verdict is recorded. Unchanged SLOs continue with a
+    /// gap for the time between the processes. Other SLOs start at `at`.
     ///
     /// # Errors
     /// Returns an error if `state` is invalid. The tracker is then unchanged.
@@ -181,7 +183,7 @@ impl SloTracker {
     }
 }
 
-/// One SLO with its history in eight windows, which take 16 KiB. Instants refer to the tracker's timeline.
+/// One SLO with its history in eight windows, which take 16 KiB. Instants are on the tracker's timeline.
 #[derive(Debug)]
 struct Account {
     objective: Objective,
@@ -191,12 +193,13 @@ struct Account {
     excluded: u64,
     budget: Window,
     burn: [Window; BURN_WINDOWS.len()],
-    /// Time slices of a time-slice SLO, on the process's own clock.
+    /// Slices of an SLO that judges minutes of the system, on the process clock.
     slices: Option<Box<Slices>>,
 }
 
 impl Account {
-    /// Opens an SLO that is observed from `at` on, or from the end of the warm-up if that is later.
+    /// Creates an SLO without history. It is observed from `at` on, or from the end of the start-up period if that is
+    /// later.
     fn open(objective: Objective, at: MonotonicInstant, ahead: Duration) -> Self {
         let warm = MonotonicInstant::ZERO + objective.counting.warmup;
         let slices = if let Sli::SystemRate { floor, min_streams } = objective.indicator {
@@ -216,7 +219,7 @@ impl Account {
         }
     }
 
-    /// Continues the history that was saved at `clock`. `None` if the history is invalid.
+    /// Continues with the history that was saved at `clock`. `None` if the history is invalid.
     fn going_on(mut self, kept: &Kept, clock: MonotonicInstant) -> Option<Self> {
         let gap = |&(from, to): &(u64, u64)| {
             (MonotonicInstant::from_nanos(from), MonotonicInstant::from_nanos(to))
@@ -306,7 +309,7 @@ impl Account {
     }
 }
 
-/// Returns the identity of an SLO: its complete definition as JSON.
+/// Returns the complete definition of an SLO as JSON, which identifies the SLO.
 fn identity(objective: &Objective) -> String {
     // Plain structs, strings and numbers always serialise.
     serde_json::to_string(objective).unwrap_or_default()
@@ -417,8 +420,8 @@ mod tests {
         assert!((foretold - seconds).abs() < 1e-3, "{foretold}");
     }
 
-    /// Compares burn rates with the table in the SRE workbook for an SLO of 99.9 % over 30 d, where each stream counts
-    /// with its number of tokens.
+    /// The burn rates equal the table in the SRE workbook, for an SLO of 99.9 % over 30 d that counts each token of a
+    /// stream.
     #[test]
     fn token_budgets_match_the_sre_workbook() {
         const MONTH: u64 = 30 * 24;
@@ -502,7 +505,8 @@ mod tests {
         WallTime::from_unix_nanos((at + Duration::from_secs(seconds)).nanos())
     }
 
-    /// Saves the state at `at` and restores it in a process that starts `down` later and is `age` old at that time.
+    /// Saves the state at `at`, and restores it in a new process that is `age` old. The new process restores it `down`
+    /// after `at`.
     fn restarted(
         ledger: &SloTracker,
         at: MonotonicInstant,
@@ -676,8 +680,8 @@ mod tests {
     }
 
     proptest! {
-        /// With random restarts, downtimes and process ages, the budget equals the budget computed from the plain list
-        /// of events and their wall-clock times.
+        /// With random restarts, downtimes and process ages, the budget equals the budget computed from a plain list of
+        /// events with wall-clock times.
         #[test]
         fn a_restart_does_not_change_the_result_of_the_list_of_events(
             events in prop::collection::vec((0_u64..600, any::<bool>(), 1_u64..50), 1..80),
@@ -717,8 +721,8 @@ mod tests {
             }
         }
 
-        /// Events and readings lie on the grid of the widest slots (3 d ÷ 120 = 36 min). Every other grid here divides
-        /// it, so the windows are exact.
+        /// Events and readings lie on the grid of the widest slots (3 d ÷ 120 = 36 min). All narrower slots divide this
+        /// grid, so the result is exact.
         #[test]
         fn a_reading_equals_the_result_of_the_list_of_events(
             events in prop::collection::vec((0_u64..300, 0_u32..5), 0..120),

@@ -1,7 +1,8 @@
-//! SLOs, error budgets and burn rates. Arithmetic only; `at` is passed in.
+//! SLOs, error budgets and burn rates. Arithmetic only; time is passed in as `at`.
 //!
-//! Each SLO that covers an exchange judges it once: at its end, or when a time limit passes. Only good and bad verdicts count. SLOs on the
-//! throughput of the system judge time slices instead. `docs/how-to/slos.md` defines what counts and why.
+//! Each SLO that covers a request judges it once: at its end, or when a time limit passes. Only good and bad verdicts
+//! count. SLOs on the throughput of the system judge minutes instead of requests. `docs/how-to/slos.md` defines what
+//! counts and why.
 
 mod budget;
 mod counting;
@@ -32,15 +33,15 @@ pub use verdict::WeightedVerdict;
 
 use tokengauge_types::label::Label;
 
-/// Service level objective: a minimum ratio of good exchanges in scope over a rolling window.
+/// Service level objective: a minimum ratio of good events over a rolling window. An event is usually a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Objective {
     /// Unique name; the value of the `tokengauge.slo` attribute.
     pub name: Label,
     pub indicator: Sli,
-    /// Target ratio of good events, above 0 and below 1.
+    /// Minimum ratio of good events, above 0 and below 1, for example 0.995.
     pub target: f64,
-    /// Rolling window of the error budget: 1 h to 90 d.
+    /// Length of the rolling window of the error budget: 1 h to 90 d.
     #[serde(serialize_with = "seconds")]
     pub window: Duration,
     pub scope: Scope,
@@ -65,21 +66,21 @@ pub struct Reading {
     /// Good events since the process start, for counters that never decrease.
     pub good: u64,
     pub bad: u64,
-    /// Exchanges in scope since the process start that were excluded.
+    /// Events in scope since the process start that count neither as good nor as bad.
     pub excluded: u64,
     /// Events in the rolling window.
     pub counts: Counts,
-    /// Remaining ratio of the window's error budget: 1 if untouched, 0 if spent, negative if overspent. `None` if the
-    /// window has no events.
+    /// Remaining ratio of the window's error budget: 1 if untouched, 0 if spent, negative if overspent. `None` without
+    /// events in the window.
     pub budget: Option<f64>,
-    /// Burn rates in the order of [`BURN_WINDOWS`]: ratio of bad events in the window ÷ (1 − target). `None` until the
-    /// window is covered, and if it has no events.
+    /// Burn rates in the order of [`BURN_WINDOWS`]: ratio of bad events in the window ÷ (1 − target). `None` without
+    /// events, and until the process has observed nearly the whole window.
     pub burn: [Option<f64>; BURN_WINDOWS.len()],
     /// Observed part of the rolling window.
     #[serde(serialize_with = "seconds")]
     pub covered: Duration,
-    /// Time until the budget is spent at the burn rate of the last hour, or of its covered part. `None` if the burn
-    /// rate is 1 or less or the budget is already spent.
+    /// Time until the budget is spent, at the burn rate of the last hour or of its observed part. `None` if the burn
+    /// rate is 1 or less, or if the budget is already spent.
     #[serde(serialize_with = "some_seconds")]
     pub exhaustion: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! Default SLOs by use case, for systems without measurements yet.
+//! Default SLOs by use case, for operators who have no measurements yet.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ label_enum! {
         Code = "code",
         /// Jobs that nobody waits for.
         Batch = "batch",
-        /// Programs that take many steps, each of which waits for the one before.
+        /// Programs that make many calls, each of which waits for the previous one.
         Agent = "agent",
     }
 }
@@ -31,20 +31,22 @@ label_enum! {
 /// One SLO of a preset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PresetObjective {
-    /// Suffix of the SLO's name, after the name of the preset.
+    /// Suffix of the SLO's name. The name of the preset precedes it.
     pub name: &'static str,
     pub indicator: Sli,
     pub target: f64,
 }
 
-/// Target for availability. It allows 3 h 36 min of full outage in 30 days, enough for one bad afternoon of a provider.
+/// Target for availability. The target allows 3 h 36 min of full outage in 30 days, enough for one bad afternoon of a
+/// provider.
 const AVAILABLE: f64 = 0.995;
 
-/// One exchange in twenty may be slow. Prompt lengths differ by a factor of a thousand, and a target for all prompts
-/// would be a target for the longest one.
+/// Target for latencies: one request in twenty may be slow. Prompt lengths differ by a factor of a thousand, so a
+/// stricter target would depend on the longest prompts only.
 const MOSTLY: f64 = 0.95;
 
-/// One stream in a hundred may stall. Stalls are rarer than slow exchanges and worse, because users abandon the stream.
+/// Target for stalls: one stream in a hundred may stall. A stall is rarer and worse than a slow request, because users
+/// abandon the stream.
 const SELDOM_STALLED: f64 = 0.99;
 
 impl Preset {
@@ -123,7 +125,7 @@ const AGENT: &[PresetObjective] = &[
 mod tests {
     use super::*;
 
-    /// The tables in docs/how-to/slos.md list the same presets, with reasons.
+    /// The tables in `docs/how-to/slos.md` list the same presets as this file.
     #[test]
     fn the_page_lists_exactly_these_presets() {
         let page = std::fs::read_to_string(concat!(

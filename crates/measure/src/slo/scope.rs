@@ -6,7 +6,7 @@ use crate::record::{Call, Record};
 use tokengauge_llm::dialect::Operation;
 use tokengauge_types::label::{GlobPattern, Label, Name};
 
-/// Filter for the exchanges that count. A field that is `None` matches all of them.
+/// Filter that selects the requests of an SLO. A field that is `None` matches all requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Scope {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -14,7 +14,7 @@ pub struct Scope {
     /// Glob pattern on the model name; `*` matches any text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Glob pattern on the tenant. Exchanges without a tenant do not match.
+    /// Glob pattern for the tenant name. A request without a tenant does not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "word")]
@@ -28,16 +28,16 @@ fn word<S: serde::Serializer>(operation: &Option<Operation>, to: S) -> Result<S:
     operation.map(Operation::as_str).serialize(to)
 }
 
-/// Fields of a finished or in-flight exchange that a scope matches.
+/// Fields of a request, finished or in flight, that a scope is compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub route: &'a Label,
-    /// Requested model name. Configurations use this name, and failed exchanges have no other. If the request names no
-    /// model, the model label of the metrics.
+    /// Requested model name, because configurations use this name and failed requests have no other. If the request
+    /// names no model, the model label of the metrics is used.
     pub model: &'a str,
     pub tenant: Option<&'a str>,
     pub operation: Operation,
-    /// Whether the response is a stream. If the response is an error, whether a stream was requested.
+    /// Whether the response is a stream. For an error response: whether the request asked for a stream.
     pub stream: bool,
 }
 

@@ -1,16 +1,17 @@
-//! Time-slice SLOs: an event is a minute of the whole system, not an exchange.
+//! SLOs that judge minutes (slices) of the whole system instead of requests.
 
 use std::time::Duration;
 
 use crate::record::Verdict;
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Length of a slice. Slices lie on a fixed grid: slice n covers n min ≤ at < (n + 1) min since the process start.
+/// Length of a slice. Slice n covers n min ≤ t < (n + 1) min since the process start.
 pub const SLICE: Duration = Duration::from_secs(60);
 const SLICE_NANOS: u64 = 60_000_000_000;
 
-/// Longest interval between two samples of the in-flight streams. Samples come every 250 ms, or every second while
-/// nothing is open. After a longer interval, the process was stopped or starved and the number of streams is unknown.
+/// Longest interval between two samples of the streams in flight. Samples come every 250 ms, or every second while no
+/// request is open. After a longer interval, the process was stopped or starved, so the number of streams is unknown
+/// and the slice does not count.
 const LONGEST_UNSEEN: Duration = Duration::from_secs(5);
 
 /// State of the open slice.
@@ -23,7 +24,7 @@ pub(super) struct Slices {
     from: MonotonicInstant,
     number: u64,
     tokens: u64,
-    /// Fewest streams at any sample so far; `None` before the first sample.
+    /// Smallest number of streams in any sample of the slice. `None` before the first sample.
     fewest: Option<u32>,
     /// Whether the slice was observed completely.
     whole: bool,
@@ -43,7 +44,7 @@ impl Slices {
         Self { floor, min_streams, from, ..Self::default() }
     }
 
-    /// Records the number of streams in flight at `at`. Returns the slice that ended, if it counts.
+    /// Records the number of streams in flight at `at`. Returns the previous slice if it has just ended and counts.
     pub(super) fn look(&mut self, at: MonotonicInstant, streams: u32) -> Option<Closed> {
         let closed = self.advance(at);
         if !self.is_seen(at) {
@@ -54,7 +55,8 @@ impl Slices {
         closed
     }
 
-    /// Records output tokens. Tokens that the observer receives after their slice closed count for the next slice.
+    /// Records output tokens. Tokens that arrive after their slice ended count in the next slice. Returns the previous
+    /// slice if it has just ended and counts.
     pub(super) fn add(&mut self, at: MonotonicInstant, tokens: u64) -> Option<Closed> {
         let closed = self.advance(at);
         self.tokens += tokens;
@@ -109,7 +111,7 @@ mod tests {
         Slices::new(10.0, 2, MonotonicInstant::ZERO)
     }
 
-    /// Samples every 250 ms from `from` up to but not including `to`, with `streams` streams in flight.
+    /// Records `streams` streams in flight every 250 ms, from `from` up to but not including `to`.
     fn watch(slices: &mut Slices, from: u64, to: u64, streams: u32) -> Vec<Closed> {
         let looks = (from..to).step_by(250);
         looks.filter_map(|millis| slices.look(at(millis), streams)).collect()

@@ -1,8 +1,8 @@
 //! SLO state that is saved at shutdown and restored at startup.
 //!
-//! All windows use the tracker's own timeline. It is the monotonic clock of the process plus an offset for all earlier
-//! processes. Slots therefore keep their numbers across restarts, and events are neither compressed nor spread. The
-//! wall clock serves only to measure the time during which no process ran.
+//! All windows use the timeline of the SLO tracker: the monotonic clock of the process plus an offset for all earlier
+//! processes. Slots therefore keep their numbers across restarts, and events stay in their slots. The wall clock only
+//! measures the time during which no process ran.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::slo::budget::Slot;
 
-/// Saved state of a tracker. Instants are nanoseconds on its timeline, except `wall`.
+/// Saved state of an SLO tracker. Instants are nanoseconds on the tracker's timeline; `wall` is wall-clock time.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SloState {
@@ -22,8 +22,8 @@ pub struct SloState {
 }
 
 impl SloState {
-    /// Version of the state format. Raise it whenever the meaning of the state changes: other windows, other slots or
-    /// other instants.
+    /// Version of the state format. Increase the version whenever the meaning of the state changes: other windows,
+    /// other slots or other instants.
     pub const VERSION: u32 = 1;
 }
 
@@ -31,7 +31,7 @@ impl SloState {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Kept {
-    /// Complete definition of the SLO. An SLO that differs in any part starts without history.
+    /// Complete definition of the SLO as JSON. If the definition has changed, the SLO starts without history.
     pub(super) identity: String,
     pub(super) since: u64,
     pub(super) gaps: Vec<(u64, u64)>,
@@ -46,11 +46,11 @@ pub struct Restored {
     pub objectives: usize,
     /// Duration of the unobserved time, by the wall clock.
     pub down: Duration,
-    /// Time by which the wall clock is behind the saved wall clock. The downtime then counts as zero.
+    /// How far the wall clock was set back since the state was saved; `None` if not. The downtime then counts as zero.
     pub set_back: Option<Duration>,
 }
 
-/// Error for a state that no tracker can have saved.
+/// Error for an invalid state, which no tracker can have saved.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("its slots, gaps or windows are not such as this program writes")]
 pub struct CorruptState;

@@ -1,4 +1,4 @@
-//! Verdict of one SLO on one exchange.
+//! Verdict of one SLO on one request.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::slo::{CountingRules, Objective, Sli};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Ending, ErrorSource};
 
-/// A verdict and its number of events. An exchange is one event, unless the SLI counts its tokens.
+/// A verdict, and the number of events that it counts for. A request is one event, unless the SLI counts tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WeightedVerdict {
     pub verdict: Verdict,
@@ -16,7 +16,7 @@ pub struct WeightedVerdict {
 }
 
 impl Objective {
-    /// Judges an exchange. `None` if the SLI does not apply to such exchanges.
+    /// Judges a request. `None` if the SLI does not apply, for example time to first token to a non-streaming response.
     pub(super) fn judge(&self, record: &Record, call: &Call) -> Option<WeightedVerdict> {
         let Self { indicator, counting, .. } = self;
         let standing = Standing::of(record, counting);
@@ -33,9 +33,11 @@ impl Objective {
 }
 
 impl Sli {
-    /// Judges an exchange without the counting rules. `None` if the SLI does not apply to such exchanges. Non-streams
-    /// have no first token and no output rate, and the client chooses how long a session lasts. Time-slice SLIs judge
-    /// minutes, not exchanges.
+    /// Judges a request without the counting rules. `None` if the SLI does not apply.
+    ///
+    /// SLIs on tokens, output rates and stalls apply only to streams. SLIs on the duration and the total rate do not
+    /// apply to WebSocket sessions, because the client chooses their length. [`Sli::SystemRate`] judges minutes, not
+    /// requests.
     fn judge(self, record: &Record, call: &Call, standing: Standing) -> Option<Verdict> {
         let session = record.websocket.is_some();
         match self {
@@ -116,7 +118,7 @@ fn total_rate(record: &Record, call: &Call, floor: f64, standing: Standing) -> V
     }
 }
 
-/// Judges time to first token and time to first visible token.
+/// Judges the time to the first token or to the first visible token.
 fn first(
     record: &Record,
     call: &Call,
@@ -139,15 +141,15 @@ fn first(
     }
 }
 
-/// Returns whether the client disconnected after `limit`, when the target was already missed. Time in which the client
-/// did not read is not counted.
+/// Returns whether the client disconnected only after `limit` had passed. Time in which the client did not read is not
+/// counted.
 fn gave_up_after(record: &Record, limit: Duration) -> bool {
     let waited = record.points.duration().map(|took| took.saturating_sub(record.blocked));
     record.ending == Ending::ClientDisconnected && waited.is_some_and(|waited| waited > limit)
 }
 
-/// Judges stalls. A stall is bad no matter how the stream ended. The absence of stalls is good only for a stream that
-/// was served to its end.
+/// Judges stalls. A stall is bad, no matter how the stream ended. A stream without a stall is good only if it was
+/// served to its end.
 fn stall_free(call: &Call, standing: Standing) -> Verdict {
     match standing {
         // The unobserved part may have ended a silence early, or may have caused one.
@@ -170,12 +172,12 @@ fn output_tokens(call: &Call) -> u64 {
     tokens
 }
 
-/// Result of an exchange for its SLOs, with client errors separated.
+/// Result of a request for its SLOs, in which errors of the client are separate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Standing {
     Served,
-    /// The exchange failed because of the backend, the network or this proxy, not because of the client. The SLO
-    /// covers what the client experiences, so the error source among these does not matter.
+    /// The backend, the network or this proxy made the request fail. An SLO covers what the client experiences, so the
+    /// three are not distinguished.
     Failed,
     /// The client disconnected or sent an invalid request, or the operator ignores such failures.
     Excused,
@@ -235,7 +237,8 @@ mod tests {
         judged(&objective, record).map(|judged| judged.verdict)
     }
 
-    /// Verdicts of the other SLIs: first visible, total rate, stall-free, inter-token, tokens above a rate.
+    /// Returns the verdicts of five SLIs: first visible token, total rate, stall-free, inter-token latency, tokens
+    /// above a rate.
     fn others(record: &Record) -> [Option<Verdict>; 5] {
         [VISIBLE, TOTAL, Sli::StallFree, GAPS, TOKENS].map(|indicator| judge(indicator, record))
     }
@@ -268,7 +271,7 @@ mod tests {
         Record { outcome, ending, fault: ending.fault(), ..stream() }
     }
 
-    /// Changes the record to end before its first token, `millis` after accept.
+    /// Changes the record to a stream that ended without a token, `millis` after accept.
     fn tokenless(mut record: Record, millis: u64) -> Record {
         record.points.token = None;
         record.points.visible = None;

@@ -1,27 +1,25 @@
-//! Time between the receipt of a request at an earlier proxy and its receipt here.
+//! Time between the receipt of a request at an earlier proxy and at this proxy.
 //!
-//! The headers `X-Request-Start` and `X-Queue-Start` hold the time of the earlier receipt. No standard defines their
-//! format. Values in use are seconds, milliseconds, microseconds or nanoseconds since 1970, with or without a fraction,
-//! and with or without a `t=` prefix.
-//!
-//! nginx writes `t=1512379167.574`, Apache `t=1512379167574000`, Heroku `1512379167574`. The magnitude identifies the
-//! unit, because units differ by a factor of 1,000.
+//! Earlier proxies report their time in the header `X-Request-Start` or `X-Queue-Start`. No standard defines the
+//! format: nginx writes `t=1512379167.574`, Apache `t=1512379167574000`, Heroku `1512379167574`. The unit can be
+//! seconds, milliseconds, microseconds or nanoseconds since 1970. It follows from the magnitude, because units differ
+//! by a factor of 1,000.
 
 use std::time::Duration;
 
 use tokengauge_types::clock::WallTime;
 
-/// Longest plausible wait. A longer wait means a wrong clock or an invented value, because no load balancer holds a
-/// request that long.
+/// Longest plausible wait. No load balancer holds a request longer, so a longer wait means a wrong clock or an invented
+/// value.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// Upper bound of numbers that count as seconds. It is reached in the year 5138.
+/// Upper bound of numbers that are read as seconds. As a time, it lies in the year 5138.
 const SECONDS_BELOW: f64 = 1e11;
 
-/// Returns accept − the earliest valid time in `starts`; `None` if none is valid.
+/// Returns `accept` − the earliest valid time in `starts`. `None` if no time is valid.
 ///
-/// The earliest time counts because each proxy on the path may have written its own. A start after `accept` is invalid.
-/// The two clocks then disagree by an unknown amount, so the wait is unknown and not 0.
+/// The earliest time counts, because each proxy on the path may have added its own. A time after `accept` is invalid:
+/// the two clocks disagree by an unknown amount, so the wait is unknown and not 0.
 pub fn edge_wait<'a>(
     starts: impl IntoIterator<Item = &'a str>,
     accept: WallTime,

@@ -1,4 +1,4 @@
-//! Timestamps of an exchange and the formulas derived from them.
+//! Timestamps of a request and its response, and the formulas derived from them.
 
 pub mod edge;
 pub mod pauses;

@@ -1,8 +1,7 @@
-//! Detection of pauses of this process: a blocked runtime, a stopped process, or a starved machine.
+//! Detects pauses of this process: a blocked runtime, a stopped process, or a starved machine.
 //!
-//! A heartbeat is due at fixed intervals. A late heartbeat means that nothing else ran in time either, so that data
-//! received during the pause has late timestamps. A suspended machine needs no correction, because the monotonic clock
-//! stops with it.
+//! A heartbeat is due at fixed intervals. If a heartbeat is late, nothing else ran in time either, so data received
+//! in this time has late timestamps. A suspended machine needs no correction, because the monotonic clock stops too.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,11 +11,11 @@ use tokengauge_types::clock::MonotonicInstant;
 /// Heartbeat interval.
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);
 
-/// Delay from which a late heartbeat counts as a pause. Shorter delays are ordinary scheduling on a busy machine. They
-/// are well below every stall threshold (250 ms or more).
+/// Minimum delay of a heartbeat that counts as a pause. Shorter delays are ordinary scheduling on a busy machine. They
+/// are well below every stall threshold, which is at least 250 ms.
 pub const LATE_FROM: Duration = Duration::from_millis(100);
 
-/// Number of pauses that are kept. The latest ones are enough, because stalls are judged as they happen.
+/// Number of pauses that are kept. The latest pauses are enough, because stalls are judged as they happen.
 const MOST_KEPT: usize = 64;
 
 /// Recent pauses of this process.
@@ -44,8 +43,8 @@ impl PauseDetector {
         late
     }
 
-    /// Returns how long this process was paused between `from` and `to`. A heartbeat that is missing at `to` counts as
-    /// a pause up to `to`, because delayed data may be processed before the heartbeat.
+    /// Returns how long this process was paused between `from` and `to`. If a heartbeat is still missing at `to`, the
+    /// time since it was due counts, because delayed data may be processed before the heartbeat.
     pub fn within(&self, from: MonotonicInstant, to: MonotonicInstant) -> Duration {
         let overlap =
             |begun: MonotonicInstant, ended: MonotonicInstant| ended.min(to).since(begun.max(from));

@@ -1,13 +1,13 @@
-//! Timestamps of one exchange, and the stages between them.
+//! Timestamps of one request, and the stages between them.
 
 use std::time::Duration;
 
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label_enum;
 
-/// First occurrence of each step; `None` if the step did not happen.
+/// Time of the first occurrence of each step. `None` if the step did not happen.
 ///
-/// The observation channel and the forwarder take these timestamps, never this module.
+/// Callers set these timestamps; this module never reads a clock.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Timestamps {
     /// Request headers received from the client.
@@ -30,12 +30,12 @@ pub struct Timestamps {
     pub visible: Option<MonotonicInstant>,
     /// Last generated token.
     pub last: Option<MonotonicInstant>,
-    /// Body ended, failed, or was abandoned by the client or the upstream.
+    /// The response body ended or failed, or the client or the upstream abandoned the request.
     pub end: Option<MonotonicInstant>,
 }
 
 label_enum! {
-    /// The time between two consecutive timestamps. The stages of an exchange add up to end − accept.
+    /// Time between two consecutive timestamps of a request. All stages together add up to end − accept.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum Stage {
         Admission = "admission",
@@ -63,11 +63,11 @@ impl Stages {
 }
 
 impl Timestamps {
-    /// Splits end − accept at every timestamp that is present.
+    /// Splits the time from accept to end into stages, at every timestamp that is present.
     ///
-    /// A missing timestamp takes the value of the next one. Its stage is left out, and the others still add up. A
-    /// timestamp that is out of order is clipped at the next one. For example, the last request byte may be written
-    /// after the response headers arrive.
+    /// The stage of a missing timestamp is omitted, and its time goes to the next stage. A timestamp that is later than
+    /// a following one is moved back to it. For example, the last request byte may be written after the response
+    /// headers arrive.
     pub fn stages(&self) -> Stages {
         let mut stages = Stages::default();
         let Some(end) = self.end else { return stages };
@@ -105,15 +105,15 @@ impl Timestamps {
         Some(self.token?.since(self.accept))
     }
 
-    /// Returns the upstream time to first token: token − uploaded, because the backend cannot begin before it has the
-    /// whole request. If the first token precedes the end of the upload, the time is token − sent.
+    /// Returns the upstream's time to first token: token − uploaded, because the backend needs the whole request. If
+    /// the first token arrives before the end of the upload, the result is token − sent.
     pub fn upstream_time_to_first_token(&self) -> Option<Duration> {
         let token = self.token?;
         let has_request = self.uploaded.filter(|at| *at <= token);
         Some(token.since(has_request.or(self.sent)?))
     }
 
-    /// Returns the time to the first visible token: visible − accept.
+    /// Returns the time to the first user-visible token: visible − accept.
     pub fn time_to_visible(&self) -> Option<Duration> {
         Some(self.visible?.since(self.accept))
     }

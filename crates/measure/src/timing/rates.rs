@@ -1,4 +1,4 @@
-//! Rates of one finished exchange. A rate is `None` where its formula does not apply, and not 0.
+//! Rates of one finished response. A rate is `None`, not 0, where its formula does not apply.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use crate::record::Output;
 use crate::timing::points::Timestamps;
 use tokengauge_types::label_enum;
 
-/// Fewest output tokens after the first chunk for which an output rate is meaningful.
+/// Minimum number of output tokens after the first chunk for a meaningful output rate.
 pub const FEWEST_RATED_TOKENS: f64 = 10.0;
 
-/// Shortest decode time for which an output rate is meaningful.
+/// Minimum decode time (first to last token) for a meaningful output rate.
 pub const SHORTEST_RATED_DECODE: Duration = Duration::from_millis(100);
 
-/// Rates of one exchange in tokens per second, and its time per output token.
+/// Rates of one response in tokens per second, and its time per output token.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Output TPS = (N − n₁) ÷ (last − token − blocked), prefill excluded; n₁ = N × counted n₁ ÷ counted total.
+    /// Output TPS, prefill excluded: (N − n₁) ÷ (last − token − blocked). N is the number of output tokens. n₁ is the
+    /// part in the first chunk: N × counted n₁ ÷ counted total.
     pub output: Option<f64>,
     /// Reason why `output` is missing, for a streamed generation.
     pub unrated: Option<Unrated>,
-    /// Total TPS = N ÷ (end − accept), prefill included.
+    /// Total TPS = N ÷ (end − accept), which includes prefill.
     pub total: Option<f64>,
-    /// TPOT = (last − token − blocked) ÷ (N − 1), N ≥ 2. `None` if all tokens arrived at once, because their times are
-    /// unknown.
+    /// Time per output token = (last − token − blocked) ÷ (N − 1). `None` if N < 2, or if all tokens arrived at once.
     pub time_per_output_token: Option<Duration>,
 }
 
@@ -42,8 +42,8 @@ label_enum! {
 }
 
 label_enum! {
-    /// Ranges of output TPS by user experience. The ranges are a closed label and not histogram buckets, because metric
-    /// stores format integer `le` values differently.
+    /// Ranges of output TPS by user experience. The ranges are values of a label instead of histogram buckets, because
+    /// metric stores format integer `le` values differently.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum OutputRateRange {
         Below5 = "<5",
@@ -55,7 +55,7 @@ label_enum! {
 }
 
 impl OutputRateRange {
-    /// Returns the range of a rate in tokens per second; each bound belongs to the range above it.
+    /// Returns the range of a rate in tokens per second. A rate equal to a bound belongs to the range above.
     pub fn of(tokens_per_second: f64) -> Self {
         match tokens_per_second {
             rate if rate < 5.0 => Self::Below5,
@@ -67,12 +67,12 @@ impl OutputRateRange {
     }
 }
 
-/// Lowest output rate, in tokens per second, at which a voice response keeps up with speech.
+/// Lowest output rate in tokens per second at which a spoken response does not fall behind the speaker.
 pub const VOICE_RATE: f64 = 100.0;
 
 impl Rates {
-    /// Computes the rates of a streamed generation. `blocked` is the time between first and last token during which the
-    /// client did not read. `observed` is whether the observer saw the whole stream.
+    /// Computes the rates of a streamed response. `blocked` is the time between the first and the last token in which
+    /// the client did not read. `observed` is false if the proxy lost part of the stream.
     pub fn of_stream(
         points: &Timestamps,
         output: &Output,
@@ -96,7 +96,8 @@ impl Rates {
         Self { output, unrated, total, time_per_output_token }
     }
 
-    /// Computes the rates of a non-streaming response. It has no first and last token, so only the total is defined.
+    /// Computes the rates of a non-streaming response. Only the total rate is defined, because the times of the tokens
+    /// are unknown.
     pub fn of_whole(points: &Timestamps, output: f64) -> Self {
         Self { total: total(points, output), ..Self::default() }
     }
@@ -172,8 +173,8 @@ mod tests {
         assert_eq!(rates.output, Some(80.0));
     }
 
-    /// A stream has an output rate even if its tokens arrive more slowly than the first one, because alerts on rates
-    /// must find such streams: docs/adr/0007-slow-decode.md.
+    /// A stream has an output rate even if its tokens arrive more slowly than the first one. Alerts on rates must find
+    /// such slow streams: `docs/adr/0007-slow-decode.md`.
     #[test]
     fn a_decode_slower_than_the_first_token_has_a_rate() {
         // First token after 300 ms, then one every 500 ms: 2 per second. The average of 21 tokens in 10.3 s is slightly

@@ -1,4 +1,4 @@
-//! Stall detection for one stream. A stall is reported while it lasts, and its duration once it is over.
+//! Stall detection for one stream. A stall is reported as soon as it begins, and its duration when it ends.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label_enum;
 
-/// Number of stalls of a stream that are kept in detail; further ones are only counted. A stream that stalls more often
-/// is slow and not stuck, and its first stalls are representative.
+/// Number of stalls per stream that are kept in detail; further stalls are only counted. A stream with more stalls is
+/// slow instead of stuck, so its first stalls are enough as examples.
 pub const MOST_KEPT: usize = 16;
 
 label_enum! {
@@ -26,7 +26,7 @@ label_enum! {
     pub enum StallKind {
         /// No data.
         Silent = "silent",
-        /// Pings, comments or events without a token: the backend is alive but generates nothing.
+        /// Pings, comments or events without a token arrive: the backend is alive but generates nothing.
         KeepAliveOnly = "keep_alive_only",
     }
 }
@@ -37,15 +37,16 @@ pub struct Stall {
     pub awaited: StallPhase,
     /// Kind of the stall when it was raised.
     pub silence: StallKind,
-    /// Time at which the silence began: the time of the last token, or of the last progress of the request.
+    /// Start of the stall: the time of the last token, or of the last progress of the request before the first token.
     pub begun: MonotonicInstant,
     /// When the silence reached the route's stall threshold.
     pub raised: MonotonicInstant,
-    /// Time from `begun` to the end of the stall, without client and proxy delays; `None` while it lasts.
+    /// Time from `begun` to the end of the stall, minus delays by the client and this proxy. `None` while the stall
+    /// lasts.
     pub lasted: Option<Duration>,
 }
 
-/// Stalls of one exchange.
+/// Stalls of one request.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stalls {
     pub count: u32,
@@ -70,26 +71,26 @@ pub struct StallThresholds {
 }
 
 impl StallThresholds {
-    /// Factor for the threshold of reasoning requests before the first token. Providers may not stream reasoning.
+    /// Factor for the first-token threshold of reasoning requests, because providers may not stream the reasoning.
     const REASONING_FACTOR: u32 = 10;
 
-    /// Returns the thresholds for a request of `route`. `reasons` is set if the request asks for reasoning.
+    /// Returns the stall thresholds for a request on `route`. `reasons` is true if the request asks for reasoning.
     pub const fn of(route: &RouteFacts, reasons: bool) -> Self {
         let factor = if reasons { Self::REASONING_FACTOR } else { 1 };
         Self { first: route.hung_after.saturating_mul(factor), next: route.stall_after }
     }
 }
 
-/// Stall clock of one stream. It starts once the backend has the complete request, and restarts at each token. It
-/// pauses while the client does not read and while this process is paused.
+/// Measures how long a stream has been without a token. The clock starts at admission, and restarts with each part of
+/// the upload and at each token. It stops while the client does not read and while this process is paused.
 #[derive(Clone, Debug, Default)]
 pub struct StallClock {
     awaited: StallPhase,
-    /// Start of the silence; `None` before the clock runs and after it stops.
+    /// Time of the last token or progress. `None` while the clock is stopped.
     since: Option<MonotonicInstant>,
-    /// Time since `since` during which the client did not read.
+    /// Time since `since` in which the client did not read.
     blocked: Duration,
-    /// Time since `since` during which the client has not read and which no arrival has confirmed yet.
+    /// Time for which the client has not read so far. It moves to `blocked` when the next data arrives.
     pending: Duration,
     /// Time since `since` during which this process was paused.
     own: Duration,
@@ -113,8 +114,8 @@ impl StallClock {
         self.awaited
     }
 
-    /// Restarts the clock because the backend received or produced data. If the stream was stalled until now, returns
-    /// the stall.
+    /// Restarts the clock because the backend received or produced data. If the stream was stalled, returns the stall
+    /// with its duration.
     pub fn progress(&mut self, at: MonotonicInstant, awaited: StallPhase) -> Option<Stall> {
         let ended = self.stop(at);
         self.awaited = awaited;
@@ -122,7 +123,8 @@ impl StallClock {
         ended
     }
 
-    /// Stops the clock because no token is expected any more. Returns the stall that this ends.
+    /// Stops the clock because no further token is expected. If the stream was stalled, returns the stall with its
+    /// duration.
     pub fn stop(&mut self, at: MonotonicInstant) -> Option<Stall> {
         let lasted = self.idle(at);
         *self = Self {
@@ -148,17 +150,17 @@ impl StallClock {
         self.arrivals = self.arrivals.saturating_add(1);
     }
 
-    /// Records that the client did not read for `time` before the next arrival.
+    /// Records that the client did not read for `time` before the next data arrived.
     pub fn block(&mut self, time: Duration) {
         self.blocked += time;
         self.pending = Duration::ZERO;
     }
 
-    /// Checks for a stall at `at`. Returns a stall once, when it begins; its `raised` is the instant at which the
-    /// threshold was crossed.
+    /// Checks for a stall at `at`. Returns a stall only once, when the silence crosses the threshold; its `raised` is
+    /// the time of the crossing.
     ///
     /// `pending` is the time for which the client has not read and which [`block`](Self::block) has not recorded yet.
-    /// `own` is the time since [`since`](Self::since) for which this process was paused.
+    /// `own` is the time since [`since`](Self::since) in which this process was paused.
     pub fn look(
         &mut self,
         at: MonotonicInstant,
@@ -196,14 +198,14 @@ impl StallClock {
         Some(stall)
     }
 
-    /// Returns how long the backend has been silent at `at`, without the client and proxy delays known at the last
-    /// check.
+    /// Returns how long the backend has been silent at `at`, minus the delays by the client and this proxy known at the
+    /// last check.
     pub fn idle(&self, at: MonotonicInstant) -> Option<Duration> {
         let excused = self.blocked + self.pending + self.own;
         Some(at.since(self.since?).saturating_sub(excused))
     }
 
-    /// Returns the stalls of the finished exchange.
+    /// Returns the stalls of the finished request.
     pub fn into_stalls(self) -> Stalls {
         self.stalls
     }

@@ -1,4 +1,4 @@
-//! Live measurements of a stream: gaps between chunks and tokens per chunk, reported as they occur.
+//! Live measurements of a stream: gaps between chunks, and tokens per chunk.
 
 use std::time::Duration;
 
@@ -7,34 +7,35 @@ use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::TextKind;
 use tokengauge_types::clock::MonotonicInstant;
 
-/// A measurement taken while the exchange is in progress. Measurements are never corrected later.
+/// A measurement taken while the response is in progress. Measurements are never corrected later.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LiveSample {
-    /// Output tokens that were generated, in the model's own encoding if `source` is counted.
+    /// Generated output tokens. If `source` is [`Source::Counted`], the model's own tokeniser counted them.
     Tokens { kind: TextKind, tokens: u32, source: Source },
-    /// Tokens of the same text in o200k_base. Only pieces that no later text can change are reported at once, and the
-    /// rest at the end. The count is therefore live, never decreases *and* adds up to the exact count.
+    /// Tokens of the same text in the encoding o200k_base, which makes models comparable. Text whose tokens may still
+    /// change is reported later, at the latest at the end. The count therefore never decreases and adds up to the exact
+    /// count.
     Standard { tokens: u32 },
     /// Inter-token latency: the gap between two chunks with tokens ÷ the number of tokens in the later chunk. The
-    /// latency is recorded `tokens` times, once per token.
+    /// latency is recorded `tokens` times, once for each token.
     InterToken { latency: Duration, tokens: u32 },
     /// Gap between chunks with text.
     InterChunk { gap: Duration },
-    /// Tokens in one chunk with text. 0 if the text only lengthens the last token.
+    /// Number of tokens in one chunk with text. 0 if the text only extends the last token.
     ChunkTokens { tokens: u32 },
-    /// Time per output chunk, as the semantic conventions define it: the gap before each chunk after the first, with or
-    /// without tokens.
+    /// Time per output chunk of the OpenTelemetry semantic conventions: the gap before each chunk except the first,
+    /// with or without tokens.
     OutputChunk { gap: Duration },
-    /// A stall began. It is reported when a clock check or the end of the stall detects it.
+    /// A stall began. The stall is reported at the next periodic check, or at its end if no check comes before.
     Stalled(Stall),
     /// A stall ended, and its duration is known.
     Resumed(Stall),
 }
 
-/// Converts chunks to gaps.
+/// Computes gaps from the arrival times of chunks.
 ///
-/// Time during which the client did not read (`blocked`) is subtracted from every gap. The client, not the model,
-/// delays a chunk that arrives after such time.
+/// Time in which the client did not read (blocked time) is subtracted from every gap, because the client and not the
+/// model caused this delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamTiming {
     last_chunk: Option<MonotonicInstant>,
@@ -44,21 +45,22 @@ pub struct StreamTiming {
     blocked_since_chunk: Duration,
     blocked_since_text: Duration,
     blocked_since_token: Duration,
-    /// Blocked time between the first and the last chunk with text, subtracted from decode.
+    /// Blocked time between the first and the last chunk with text. Rates subtract it from the decode time.
     blocked_in_decode: Duration,
 }
 
 impl StreamTiming {
-    /// Records that the client did not read for `time` before the next arrival.
+    /// Records that the client did not read for `time` before the next data arrived.
     pub fn block(&mut self, time: Duration) {
         self.blocked_since_chunk += time;
         self.blocked_since_text += time;
         self.blocked_since_token += time;
     }
 
-    /// Records a chunk of the API format. `tokens` is the proxy's count of its text, and `None` without text. The count
-    /// is 0 if the text only lengthens the last token. The gap for the inter-token latency then extends to the next
-    /// chunk.
+    /// Records a chunk. `tokens` is the proxy's count of its text; `None` without text.
+    ///
+    /// The count is 0 if the text only extends the last token of the previous chunk. The gap for the inter-token
+    /// latency then extends to the next chunk.
     pub fn chunk(
         &mut self,
         at: MonotonicInstant,

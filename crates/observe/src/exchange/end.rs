@@ -1,4 +1,4 @@
-//! The end of an exchange: its outcome and its record.
+//! The end of a request: determines the outcome and creates the record.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::Ending;
 
 impl Exchange {
-    /// Ends the exchange and returns its record.
+    /// Ends the request and returns its record.
     pub fn end(
         mut self,
         at: MonotonicInstant,

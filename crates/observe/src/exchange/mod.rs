@@ -1,5 +1,5 @@
-//! One exchange, from its first event to its record. This module does no I/O. Malformed input is counted in the record,
-//! and the data parsed before it stays valid.
+//! One request and its response (an *exchange*), from the first event to the record. No I/O. Malformed input is counted
+//! in the record; the data parsed before it stays valid.
 
 mod end;
 
@@ -28,7 +28,7 @@ use tokengauge_types::label::{CardinalityLimiter, Name};
 /// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
 
-/// An open exchange, as observed so far.
+/// An open request, as observed so far.
 #[derive(Debug)]
 pub struct Exchange {
     pub(crate) id: ExchangeId,
@@ -45,14 +45,14 @@ pub struct Exchange {
     socket: Option<Box<WebSocketSession>>,
     request_bytes: u64,
     response_bytes: u64,
-    /// Total time in which the client did not read, as reported so far.
+    /// Total time in which the client did not read, without the current wait.
     pub(crate) blocked: Duration,
-    /// Whether the request waits for a permit of the concurrency limit.
+    /// Whether the request is queued for a permit of the concurrency limit.
     queued: bool,
     pub(crate) queue_depth: u32,
-    /// Whether a part of the exchange was not observed.
+    /// Whether a part of the request was not observed.
     pub(crate) gap: bool,
-    /// Body bytes that a limit or the budget left unread, and that were not reported yet.
+    /// Body bytes that were not parsed because of a limit or the memory budget, and are not reported yet.
     unread_bytes: u64,
     broken: bool,
     budget: RequestBudget,
@@ -95,15 +95,15 @@ impl Exchange {
         }
     }
 
-    /// Captures the content of the request and the response, if the exchange is a call of a known API.
+    /// Starts to capture the content of the request and the response. No effect for plain HTTP.
     pub fn capture(&mut self, policy: &Arc<CapturePolicy>) {
         if let Some(call) = &mut self.call {
             call.capture(policy);
         }
     }
 
-    /// Applies one event other than `RequestHead` and `End`. `bytes` is the body data of a `Body` event and empty
-    /// otherwise. `out` receives the samples that are measured while the exchange is open.
+    /// Applies one event, except `RequestHead` and `End`. `bytes` is the data of a `Body` event, and empty for other
+    /// events. `out` receives live samples, such as token counts and inter-token latencies.
     pub fn apply(
         &mut self,
         at: MonotonicInstant,
@@ -142,9 +142,9 @@ impl Exchange {
         }
     }
 
-    /// Checks for a stall at `at`. Called before each event, to record a stall that the event ends, and periodically,
-    /// to report a stall while it lasts. `unread` is the time in which the client has not read, unless an event has
-    /// already reported that time.
+    /// Checks for a stall at `at`. Called periodically, to report a stall while it lasts, and before each event, to
+    /// record a stall that the event ends. `unread` is the time for which the client has not read and which no event
+    /// has reported yet.
     pub fn check_stall(
         &mut self,
         at: MonotonicInstant,
@@ -170,7 +170,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the phase that the open exchange is counted in.
+    /// Returns the phase of the open request, for the in-flight gauges.
     pub fn state(&self) -> RequestPhase {
         match &self.call {
             _ if self.queued => RequestPhase::Queued,
@@ -181,8 +181,8 @@ impl Exchange {
         }
     }
 
-    /// Returns whether a stream has ended although its connection is open: the provider's final event or an error was
-    /// received.
+    /// Returns whether the stream is over although the connection may stay open: the provider's final event or an error
+    /// was received.
     pub fn is_stream_over(&self) -> bool {
         self.call.as_deref().is_some_and(ApiCall::is_stream_over)
     }
@@ -198,7 +198,8 @@ impl Exchange {
         Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.gate))
     }
 
-    /// Returns the body bytes that a limit or the budget left unread since the last call.
+    /// Returns the number of body bytes that were not parsed since the last call, because of a limit or the memory
+    /// budget.
     pub(super) const fn take_unread_bytes(&mut self) -> u64 {
         std::mem::replace(&mut self.unread_bytes, 0)
     }
@@ -223,12 +224,12 @@ impl Exchange {
         Some(self.socket.as_ref()?.facts())
     }
 
-    /// Returns whether the exchange is a call of a known API, according to the data received so far.
+    /// Returns whether the request calls a known API, according to the data received so far.
     pub const fn is_call(&self) -> bool {
         self.call.is_some()
     }
 
-    /// Returns whether the labels of the live metrics are final.
+    /// Returns whether the labels of the live metrics can no longer change.
     pub fn has_final_labels(&self) -> bool {
         let switched = self.head.as_ref().map(|head| head.status == SWITCHING);
         switched.is_some_and(|switched| !switched || self.is_answering() && self.has_final_model())
@@ -238,7 +239,7 @@ impl Exchange {
         self.call.as_deref().is_some_and(ApiCall::has_final_model)
     }
 
-    /// Continues the exchange as a WebSocket. If the protocol is unknown, stops parsing instead.
+    /// Continues as a WebSocket. Stops parsing if the connection was upgraded to another protocol.
     fn upgraded(&mut self) {
         let head = self.head.as_ref();
         let protocol = head.and_then(|head| head.headers.get("upgrade"));
@@ -247,8 +248,8 @@ impl Exchange {
         self.call.take_if(|call| !(is_socket && call.upgrade()));
     }
 
-    /// Returns whether a token is expected: the exchange is a stream that was observed completely, was not rejected and
-    /// has not ended.
+    /// Returns whether a token is expected: the call is a stream that was observed completely, was not rejected and has
+    /// not ended.
     fn is_awaiting(&self) -> bool {
         let answering = self.head.is_none() || self.is_answering();
         let call = self.call.as_deref().filter(|_| self.socket.is_none());
@@ -260,8 +261,8 @@ impl Exchange {
         StallThresholds::of(&self.open.route, reasons)
     }
 
-    /// Restarts the stall clock when the request body was sent, so that the time of the upload is not a stall. If the
-    /// response has begun before, the clock is not changed.
+    /// Restarts the stall clock at each part of the request body, so that a long upload is not a stall. Has no effect
+    /// once the response has begun.
     fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
         if self.head.is_none() && self.watch.since().is_some() {
             report_end_of_stall(self.watch.progress(at, StallPhase::FirstToken), out);
@@ -279,7 +280,7 @@ impl Exchange {
         self.count_unread(is_read, bytes);
     }
 
-    /// Returns `false` if the budget left a part of `bytes` unread.
+    /// Parses bytes of a WebSocket. Returns `false` if a part of `bytes` was not parsed because of the memory budget.
     fn messages(
         &mut self,
         direction: Direction,
@@ -321,8 +322,8 @@ impl Exchange {
         self.head = Some(head);
     }
 
-    /// Determines the API of a request whose path several APIs share, before the response or the end. If the request
-    /// `failed` before its body was observed completely, the API that the path shows remains.
+    /// Selects the API of a request from its body, if several APIs share the path. If the request `failed` before its
+    /// whole body was observed, the API guessed from the path stays.
     fn settle_api(&mut self, failed: bool) {
         let may_go_on = failed && !self.has_whole_request();
         self.call.take_if(|call| !call.settle_api(may_go_on));
@@ -376,14 +377,14 @@ impl Exchange {
         }
     }
 
-    /// Returns the status code and the token source of a response below 400 or of a session. Returns `None` before the
-    /// response.
+    /// Returns the status code and the source of the token counts, once a successful response (below 400) or a
+    /// WebSocket session has begun.
     pub fn response_start(&self) -> Option<(u16, Source)> {
         let status = self.head.as_ref().filter(|_| self.is_answering())?.status;
         Some((status, self.call.as_ref()?.answer.facts.source()))
     }
 
-    /// Returns whether a response below 400 or a session has begun.
+    /// Returns whether the upstream has begun a successful response (below 400) or a WebSocket session.
     fn is_answering(&self) -> bool {
         let head = self.head.as_ref().filter(|head| !head.from_proxy);
         head.is_some_and(|head| match head.status {

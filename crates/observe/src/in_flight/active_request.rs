@@ -1,4 +1,4 @@
-//! One open request, and the effect of its events on load and on the instruments of its series.
+//! One open request, and the effect of its events on load statistics and on metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,29 +26,29 @@ pub(super) struct ActiveRequest {
     pub(super) state: RequestPhase,
     pub(super) live: Option<SeriesInstruments>,
     pub(super) live_state: Arc<LiveState>,
-    /// Time up to which the duration of the stream is already recorded.
+    /// Instant up to which the time of the stream was recorded in metrics.
     pub(super) swept: MonotonicInstant,
-    /// Whether the provider has sent its final event. The duration of the stream ends there, even if the connection
-    /// stays open.
+    /// Whether the provider has sent its final event. The stream ends there, even if the connection stays open.
     pub(super) is_stream_over: bool,
-    /// Time at which the last bytes of the response arrived.
+    /// Time at which the last response bytes arrived.
     pub(super) arrived: Option<MonotonicInstant>,
     pub(super) tokens: u64,
     pub(super) first_tokens: u64,
-    /// The objectives on time slices that apply to the request. `None` until the request is known.
+    /// Indices of the SLOs that judge minutes of the whole system and cover this request. `None` until the request is
+    /// sent completely or the response begins.
     pub(super) slices: Option<Vec<usize>>,
-    /// The objectives on a time that the request can still miss, and those that it has missed.
+    /// Time limits of SLOs that the request can still miss, and those that it has missed.
     pub(super) deadlines: Deadlines,
-    /// Samples that were recorded before the metric series was known. In a session, the samples of one batch of
-    /// messages.
+    /// Samples that arrived before the metric labels were known. They are recorded once the labels are known.
     pub(super) early_samples: Vec<LiveSample>,
-    /// Number of WebSocket messages recorded so far, from the client and from the upstream.
+    /// Numbers of WebSocket messages that are already recorded in metrics: from the client, and from the upstream.
     pub(super) messages: [u64; 2],
-    /// The backend of an admitted call and its warm-up state at admission. `None` if the backend is not tracked.
+    /// Upstream of an admitted call, and the backend's warm-up state at admission. `None` before admission, and if
+    /// warm-up detection is off.
     pub(super) warmth: Option<(Label, WarmupState)>,
     /// Whether the request is counted as not observed completely.
     pub(super) is_counted_lost: bool,
-    /// The identity by which retries are recognized, if the request has one.
+    /// Key by which a retry of this request is recognised. `None` if the request has no id.
     pub(super) identity: Option<load::RequestKey>,
 }
 
@@ -59,8 +59,8 @@ pub(super) struct SeriesInstruments {
 }
 
 impl ActiveRequest {
-    /// Records that the request was admitted. Only calls of a known API warm up a backend; health checks and pages do
-    /// not.
+    /// Records that the request was admitted. Only API calls count for warm-up detection, because health checks and
+    /// pages do not warm up a backend.
     pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
         if self.warmth.is_none() && self.exchange.is_call() {
             self.warmth = backends.admitted(at, &self.route_key.route);
@@ -82,8 +82,8 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns for how long the client has not read, as far as no event has reported it. This time starts when the last
-    /// bytes are passed on, and ends when the client polls again.
+    /// Returns for how long the client has not read, without the time that events have already reported. The time
+    /// starts when response bytes are passed on, and ends when the client polls again.
     pub(super) fn unread(&self, at: MonotonicInstant) -> Duration {
         let unread = match (self.live_state.waiting(), self.arrived) {
             ((WaitingFor::Client, since), _) => at.since(since),
@@ -93,7 +93,8 @@ impl ActiveRequest {
         if unread < MIN_BACKPRESSURE { Duration::ZERO } else { unread }
     }
 
-    /// Records that a stall began or ended. The metric has the model name only if a response has confirmed the name.
+    /// Records the start or the end of a stall. The metric has the model's name only after a response has confirmed
+    /// this name.
     pub(super) fn record_stall(&mut self, sample: LiveSample, instruments: &Instruments) {
         let Some(series) = self.exchange.series() else {
             return;
@@ -105,7 +106,7 @@ impl ActiveRequest {
         live.record(sample);
     }
 
-    /// Applies one event, and returns the stalls that it began or ended.
+    /// Applies one event. Returns the stalls that began or ended with the event.
     pub(super) fn apply_event(
         &mut self,
         at: MonotonicInstant,
@@ -143,8 +144,8 @@ impl ActiveRequest {
         stalls
     }
 
-    /// Binds the metric series once the model is confirmed, by the response headers or by the first message of a
-    /// session.
+    /// Selects the metric label set of the request, once the response or the session has confirmed the model. Then
+    /// records the early samples.
     pub(super) fn bind(
         &mut self,
         at: MonotonicInstant,
@@ -170,7 +171,7 @@ impl ActiveRequest {
         self.live = Some(SeriesInstruments { live, model_id });
     }
 
-    /// Returns the rate limits in the response headers, and the model that the limits apply to.
+    /// Returns the rate limits in the response headers, and the model key to which the limits apply.
     pub(super) fn quota(&mut self) -> Option<(ModelKey, RateLimits)> {
         let quota = self.exchange.quota()?;
         Some((ModelKey::of(&self.exchange.series()?), quota))
@@ -190,7 +191,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns whether the request is a stream that is waiting for a token or receiving tokens.
+    /// Returns whether the request is a stream in progress: waiting for its first token, or receiving tokens.
     pub(super) const fn is_running(&self) -> bool {
         match self.state {
             RequestPhase::Waiting | RequestPhase::Streaming => !self.is_stream_over,
@@ -198,7 +199,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Records the time since the last call, by phase of the stream.
+    /// Records the time since the last call in metrics, by phase of the stream.
     pub(super) fn record_time(
         &mut self,
         at: MonotonicInstant,
@@ -291,7 +292,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns the indices of the SLOs whose threshold the request has passed since the last call.
+    /// Returns the indices of the SLOs whose time limit the request has exceeded since the last call.
     pub(super) fn miss_deadlines(&mut self, at: MonotonicInstant, slos: &SloTracker) -> Vec<usize> {
         // Until the body was received completely, it is unknown which SLOs apply, and the client can still break off.
         if self.deadlines.are_unknown() && self.exchange.has_whole_request() {
@@ -309,7 +310,8 @@ impl ActiveRequest {
     }
 }
 
-/// Adds the backend's warm-up state to the record, as known at the end of the call.
+/// Adds the backend's warm-up state to the record. A response that reports a long load time corrects the state at
+/// admission.
 pub(super) fn record_warmth(
     backends: &mut Backends,
     at: MonotonicInstant,
@@ -324,8 +326,8 @@ pub(super) fn record_warmth(
     }
 }
 
-/// Adds a finished call to throughput and percentiles. The output tokens of a call without a stream are spread evenly
-/// from sent to end, and its input tokens from sent to the first token.
+/// Adds a finished call to throughput and percentiles. Tokens without known times are spread evenly: the output of a
+/// non-streaming response from sent to end, and the input from sent to the first token.
 fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
     let (Some(end), Some(model)) = (points.end, load.model(model_id)) else { return };

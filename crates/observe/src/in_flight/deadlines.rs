@@ -1,5 +1,5 @@
-//! Counts an open request as bad as soon as it misses the time limit of an SLO. A request that hangs therefore spends
-//! the error budget while it hangs.
+//! Counts an open request as bad as soon as it exceeds the time limit of an SLO. A request that hangs therefore spends
+//! the error budget immediately, not only when it ends.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use tokengauge_measure::slo::{Awaited, Deadline, SloTracker, WeightedVerdict};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Label;
 
-/// Time after a limit at which it counts as missed. Bytes that arrived within the limit may still wait for the observer.
+/// Delay after a time limit before it counts as exceeded, because bytes that arrived in time may still wait for the
+/// observer.
 const OBSERVATION_DELAY: Duration = Duration::from_secs(1);
 
 /// The result of an SLO whose threshold has passed.
@@ -17,9 +18,10 @@ pub(super) const MISSED: WeightedVerdict = WeightedVerdict { verdict: Verdict::B
 /// The deadlines of one open request.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
-    /// The deadlines that the request can still miss. `None` until the request is known.
+    /// Time limits that the request can still exceed. `None` until the request was received completely.
     open: Option<Vec<Deadline>>,
-    /// Names of the SLOs that the request has missed. Names, because a reload changes the indices.
+    /// Names of the SLOs whose time limit was exceeded. Indices would not work, because a configuration reload changes
+    /// them.
     missed: Vec<Label>,
 }
 
@@ -29,7 +31,7 @@ impl Deadlines {
         self.open.is_none()
     }
 
-    /// Sets the deadlines of the request. Those that it has already missed are ignored.
+    /// Sets the time limits of the request, without those that the request has already exceeded.
     pub(super) fn set(&mut self, mut deadlines: Vec<Deadline>, slos: &SloTracker) {
         let is_missed = |deadline: &Deadline| {
             let name = slos.objective(deadline.objective).map(|objective| &objective.name);
@@ -44,8 +46,8 @@ impl Deadlines {
         self.open = None;
     }
 
-    /// Returns the indices of the SLOs that the request has missed since the last call. `waited` is the time since
-    /// accept in which the client read.
+    /// Returns the indices of the SLOs whose time limit was exceeded since the last call. `waited` is the time since
+    /// accept, without the time in which the client did not read.
     pub(super) fn miss(
         &mut self,
         waited: Duration,
@@ -68,8 +70,8 @@ impl Deadlines {
         indices
     }
 
-    /// Evaluates the SLOs for a request that has ended, except the SLOs that the request had already missed. Adds all
-    /// results to the record.
+    /// Judges a request that has ended, for each SLO that it has not missed before. Adds the verdicts of all SLOs to
+    /// the record.
     pub(super) fn judge_end(
         &self,
         slos: &mut SloTracker,

@@ -1,8 +1,8 @@
-//! Open requests, and the effect of their events on load, objectives and metrics.
+//! Open requests, and the effect of their events on load statistics, SLOs and metrics.
 //!
-//! This module does no I/O: callers pass events and timestamps, and [`Sinks`] receives records and samples. One thread
-//! at a time uses `InFlightRequests`. A thread that needs a current reading, such as a scrape or `/streams`, takes
-//! the lock and drains the channel first.
+//! This module does no I/O: callers pass events and timestamps, and [`Sinks`] receives records and samples. Only one
+//! thread at a time uses `InFlightRequests`. A thread that needs current values, for example for a scrape or
+//! `/streams`, takes the lock and first applies the waiting events.
 
 mod active_request;
 mod deadlines;
@@ -50,14 +50,14 @@ impl std::fmt::Debug for Sinks {
     }
 }
 
-/// The open requests of this process, and all state that is derived from them.
+/// The open requests of this process, and all state derived from requests.
 #[derive(Debug)]
 pub struct InFlightRequests {
-    /// Open requests by exchange id. This process assigns the ids in order, so a client cannot provoke hash collisions.
+    /// Open requests by id. Ids are consecutive numbers from this process, so a client cannot cause hash collisions.
     requests: FxHashMap<ExchangeId, Box<ActiveRequest>>,
     load: Load,
     pub slos: slo::SloTracker,
-    /// Detector of workload drift, which compares the lengths of requests and responses with a baseline.
+    /// Detects workload drift: compares the lengths of requests and responses with a baseline.
     pub drift: Drift,
     pauses: PauseDetector,
     quotas: load::RateLimitTracker,
@@ -67,17 +67,17 @@ pub struct InFlightRequests {
     pub tokenizers: Tokenizers,
     tcp_info: TcpInfoReader,
     pub backends: Backends,
-    /// The routes whose content is captured. Applies to requests that open from now on.
+    /// Selects the routes whose content is captured. A change applies to requests that begin later.
     pub contents: content::CapturePolicies,
-    /// Limits the memory of the parsers of all requests, and the bytes that they decompress. A new limit applies to
-    /// requests that open later.
+    /// Limits the memory of all parsers, and the number of bytes that they decompress. A change applies to requests
+    /// that begin later.
     pub budget: Budget,
     health: ObserverHealth,
     costs: Costs,
     sinks: Sinks,
 }
 
-/// A stream as `/streams` shows it. Contains no text of the request or response.
+/// A stream as reported by `/streams`. Contains no text of the request or the response.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamView {
     pub request_number: ExchangeId,
@@ -87,15 +87,15 @@ pub struct StreamView {
     pub phase: RequestPhase,
     /// Time since the request headers were received.
     pub age_seconds: f64,
-    /// Time from the request headers to the first token. `null` before the first token.
+    /// Seconds from the request headers to the first token. `null` before the first token.
     pub time_to_first_token_seconds: Option<f64>,
     /// Output tokens so far, as counted by the observer.
     pub tokens: u64,
     /// Output tokens per second since the first token. `null` before the second chunk with tokens.
     pub output_tokens_per_second: Option<f64>,
-    /// Time since the last token, or since the request headers if no token has arrived.
+    /// Seconds since the last token, or since the request headers if no token has arrived.
     pub idle_seconds: f64,
-    /// Whether the stream has had no token for longer than its route allows.
+    /// Whether the stream has waited for a token for longer than its route's stall threshold.
     pub stalled: bool,
     /// The peer that the response body waits for.
     pub waiting_for: &'static str,
@@ -105,7 +105,7 @@ impl InFlightRequests {
     /// Time between two heartbeats of the runtime. See [`record_heartbeat`](Self::record_heartbeat).
     pub const HEARTBEAT_INTERVAL: Duration = pauses::BEAT_EVERY;
 
-    /// Default memory budget in bytes of the parsers of all requests. It is enough for 1,000 concurrent gzip streams.
+    /// Default limit in bytes for the memory of all parsers, enough for 1,000 concurrent gzip streams.
     pub const DEFAULT_MEMORY: usize = 48 << 20;
 
     pub fn new(
@@ -133,9 +133,9 @@ impl InFlightRequests {
         }
     }
 
-    /// Applies one event. `bytes` is the body data of a `Body` event and empty otherwise.
+    /// Applies one event. `bytes` is the data of a `Body` event, and empty for other events.
     ///
-    /// A panic ends the observation of this one request and is counted. The data path is not affected.
+    /// If parsing panics, only the observation of this request ends, and the panic is counted. Traffic is not affected.
     pub fn apply(&mut self, entry: TimestampedEvent, bytes: &[u8]) {
         let TimestampedEvent { exchange, at, event } = entry;
         self.budget.advance(at);
@@ -163,7 +163,8 @@ impl InFlightRequests {
         }
     }
 
-    /// Gives the body data of a `Body` event up, because the observer is overloaded. Applies any other event.
+    /// Applies an event without parsing its body, because the observer is overloaded. The bytes of a `Body` event count
+    /// as lost.
     pub fn skip(&mut self, entry: TimestampedEvent) {
         let event = if let ObserverEvent::Body { direction, len, .. } = entry.event {
             self.health.lost_bytes += u64::from(len);
@@ -174,8 +175,8 @@ impl InFlightRequests {
         self.apply(TimestampedEvent { event, ..entry }, &[]);
     }
 
-    /// Records the time that streams have spent in their phase, and checks for stalls. Called about every 250 ms while
-    /// a request is open. A panic ends the observation of the request that caused it.
+    /// Checks all open requests for stalls and exceeded time limits, and records the time of streams. Called about
+    /// every 250 ms while a request is open. If a check panics, only the observation of that request ends.
     pub fn sweep(&mut self, at: MonotonicInstant) {
         let Self { requests, tcp_info, pauses, sinks, slos, .. } = self;
         let instruments = &sinks.instruments;
@@ -197,13 +198,13 @@ impl InFlightRequests {
         self.count_streams_in_slices(at);
     }
 
-    /// Records that the runtime of the data path ran at `at`. See [`PauseDetector`].
+    /// Records that the runtime that forwards traffic was responsive at `at`. See [`PauseDetector`].
     pub fn record_heartbeat(&mut self, at: MonotonicInstant) {
         let late = self.pauses.beat(at);
         self.sinks.instruments.record_delay(Component::Runtime, late);
     }
 
-    /// Records that the observer thread ran `late` after its due time.
+    /// Records that the observer thread woke up `late` after its due time.
     pub fn record_observer_delay(&self, late: Duration) {
         self.sinks.instruments.record_delay(Component::Observer, late);
     }
@@ -237,7 +238,7 @@ impl InFlightRequests {
         (load, self.slos.reading(at))
     }
 
-    /// Returns the values of all gauges that the observer provides.
+    /// Returns the values of all gauges that are computed from open and recent requests.
     pub fn snapshot(&mut self, at: MonotonicInstant) -> StateSnapshot {
         let (load, slo) = self.reading(at);
         StateSnapshot {
@@ -252,13 +253,13 @@ impl InFlightRequests {
         }
     }
 
-    /// Sets the function that reads TCP statistics from the kernel. It is called once during an exchange and once at
-    /// its end.
+    /// Sets the function that reads TCP statistics from the kernel. It is called for each connection: once while the
+    /// request is open, and once at its end.
     pub fn set_tcp_info_query(&mut self, query: TcpInfoQuery) {
         self.tcp_info = TcpInfoReader::new(query);
     }
 
-    /// Sets the prices and budgets for calls that end from now on.
+    /// Sets the prices and budgets for calls that end later.
     pub fn set_costs(&mut self, costs: Costs) {
         for budget in &costs.budgets {
             let unit = budget.allowance.unit();
@@ -278,7 +279,8 @@ impl InFlightRequests {
         reading.collect()
     }
 
-    /// Returns the price of a million output tokens on hardware that is paid by the hour, under the load of `reading`.
+    /// Returns the price of a million output tokens for routes with an hourly hardware price, at the output rate in
+    /// `reading`.
     fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
         let sustained = |route: &Label| {
             let flows = reading.flows.iter().filter(|flow| flow.flow.route == *route);
@@ -300,7 +302,7 @@ impl InFlightRequests {
         self.requests.len()
     }
 
-    /// Registers a route before its first request, so that its metrics start at 0.
+    /// Registers a route before its first request, so that its metrics report 0 instead of being absent.
     pub fn track_route(&mut self, route: &RouteKey) {
         self.load.know(route);
     }
@@ -437,7 +439,7 @@ impl InFlightRequests {
     }
 }
 
-/// Records the cost of a call, and subtracts it from the matching budgets.
+/// Sets the cost of a call, and records the amount that it spends from each budget.
 fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
     let Some(call) = &record.call else { return };
     let cost = match costs.prices.price(record, call) {

@@ -1,6 +1,7 @@
-//! Reports open streams and their tokens to the time-slice SLOs, which rate minutes of the system instead of requests.
+//! Reports open streams and their tokens to time-slice SLOs, which judge minutes of the whole system instead of
+//! requests.
 //!
-//! The effect of finished requests on error budgets is recorded in the parent module.
+//! The parent module reports finished requests to the other SLOs.
 
 use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
@@ -18,7 +19,7 @@ impl InFlightRequests {
         }
     }
 
-    /// Counts the open streams in the current time slice, for objectives on time slices.
+    /// Reports the number of open streams to each SLO that judges minutes of the whole system.
     pub(super) fn count_streams_in_slices(&mut self, at: MonotonicInstant) {
         if !self.slos.has_slices() {
             return;
@@ -37,7 +38,7 @@ impl InFlightRequests {
 }
 
 impl ActiveRequest {
-    /// Calls `read` with the properties of the request that the scope of an objective matches. Returns `None` for plain
+    /// Calls `read` with the properties of the request that SLO scopes are compared with. Returns `None` for plain
     /// HTTP.
     pub(super) fn with_subject<T>(&mut self, read: impl FnOnce(&Subject<'_>) -> T) -> Option<T> {
         let series = self.exchange.series()?;
@@ -66,13 +67,13 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns whether the backend is working on this stream: it has received the request, and the client reads.
+    /// Returns whether the backend is working on this stream: the stream is in progress, and the client reads.
     fn is_served(&self, at: MonotonicInstant) -> bool {
         self.is_running() && self.unread(at).is_zero()
     }
 
-    /// Returns the objectives on time slices that apply to the request. Returns `None` before the request is received
-    /// completely. No objective applies to WebSocket sessions, which are open for hours and mostly idle.
+    /// Returns the indices of the time-slice SLOs that cover the request. `None` until the request is sent completely
+    /// or the response begins. WebSocket sessions are never covered, because they are open for hours and mostly idle.
     fn slices(&mut self, slos: &SloTracker) -> Option<&[usize]> {
         if self.slices.is_none() {
             let points = &self.exchange.points;
@@ -110,7 +111,7 @@ mod tests {
     }
 
     impl Scene {
-        /// Creates an objective of at least 5 tokens per second in minutes with two streams to `gpt-*`.
+        /// Creates an SLO of at least 5 tokens per second, for minutes with at least two streams to `gpt-*`.
         fn new() -> Self {
             let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
             let readings = SnapshotSource::new(StateSnapshot::default);
@@ -168,7 +169,8 @@ mod tests {
             self.report(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
         }
 
-        /// Sweeps from second `from` to second `to`. Stream 1 receives a token every `every` milliseconds.
+        /// Runs the periodic checks from second `from` to second `to`. Stream 1 receives a token every `every`
+        /// milliseconds.
         fn run(&mut self, from: u64, to: u64, every: u64) -> &mut Self {
             let event = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
             for millis in (from * 1_000..to * 1_000).step_by(50) {

@@ -29,18 +29,16 @@ use tokengauge_types::sync::lock;
 /// Bounds of an [`ObservationChannel`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Number of buffers that are filled in parallel. With one buffer per thread that moves bytes, threads rarely
-    /// contend for a lock.
+    /// Number of buffers (shards). With one buffer per runtime thread, threads rarely wait for a lock.
     pub shards: usize,
-    /// Maximum number of bytes, over all shards, that wait for the observer or are being processed.
+    /// Maximum number of bytes in all buffers together, including the bytes that the observer is processing.
     pub budget_bytes: usize,
 }
 
 impl Config {
-    /// Default memory budget in bytes. It holds three times the data of half a second at 100,000 chunks of 300 bytes per
-    /// second.
+    /// Default memory budget in bytes. At 100,000 chunks of 300 bytes per second, it holds the data of 1.5 seconds.
     pub const BUDGET_BYTES: usize = 48 << 20;
-    /// Maximum number of shards. More shards would only make the share of the budget per shard smaller.
+    /// Maximum number of buffers. With more, each buffer's share of the budget would be too small.
     pub const MOST_SHARDS: usize = 16;
 }
 
@@ -51,32 +49,31 @@ impl Default for Config {
     }
 }
 
-/// The content of one drained shard: events, and the bytes of their bodies in the same order.
+/// Content of one buffer: events, and the bytes of their bodies in the same order.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub entries: Vec<TimestampedEvent>,
     pub bytes: Vec<u8>,
 }
 
-/// Counts of data that did not enter the channel since the start of the process.
+/// Counts of data that did not fit into the channel, since the start of the process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ChannelLosses {
     /// Body bytes that became gaps.
     pub bytes: u64,
-    /// Number of exchanges that are not observed at all. The observer counts the exchanges that are observed with a
-    /// gap.
+    /// Number of requests that are not observed at all. Requests that are observed in part are counted by the observer.
     pub exchanges: u64,
 }
 
-/// Carries events and copied body bytes from the data path to the observer.
+/// Carries events and copied body bytes to the observer.
 ///
-/// Events are never lost. Body bytes beyond the budget become a [`Gap`](tokengauge_types::event::ObserverEvent::Gap).
-/// If the observer falls far behind, whole new exchanges are not observed. This is better than losing random chunks of
-/// all exchanges.
+/// Events are never lost. Body bytes beyond the budget are replaced by a
+/// [`Gap`](tokengauge_types::event::ObserverEvent::Gap) event. If the observer falls far behind, new requests are not
+/// observed at all. This is better than losing random chunks of all requests.
 #[derive(Debug, Default)]
 pub struct ObservationChannel {
-    /// Shards, selected by exchange id. They cannot be selected by worker thread, because tasks migrate and different
-    /// tasks poll the two bodies.
+    /// Buffers, selected by request id, so that the events of a request stay in order. Tasks move between threads, so
+    /// one buffer per thread would not work.
     shards: Vec<Mutex<Shard>>,
     last_exchange: AtomicU64,
     open: AtomicU64,
@@ -97,8 +94,8 @@ impl ObservationChannel {
         }
     }
 
-    /// Opens an exchange. If the shard has no room for another exchange, the exchange is not observed and counts as
-    /// lost.
+    /// Starts the observation of a request. If its buffer has no room for another request, the request is not observed
+    /// and counts as lost.
     pub fn open(self: &Arc<Self>, open: RequestHead, at: MonotonicInstant) -> RequestObserver {
         let id = ExchangeId(self.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
         let observer = RequestObserver::open(Arc::clone(self), id, open, at);
@@ -112,7 +109,7 @@ impl ObservationChannel {
         self.shards.len()
     }
 
-    /// Swaps the content of `shard` with the emptied buffers of `batch`. A shard that does not exist is empty.
+    /// Swaps the content of buffer `shard` with the emptied memory of `batch`. A buffer that does not exist is empty.
     pub fn drain(&self, shard: usize, batch: &mut Batch) {
         shard::clear(batch);
         if let Some(shard) = self.shards.get(shard) {
@@ -120,8 +117,8 @@ impl ObservationChannel {
         }
     }
 
-    /// Pauses the observer thread for at most `timeout`. Returns early if a shard is half full, if an exchange opens
-    /// while no other is open, or after [`wake`](Self::wake). May return spuriously.
+    /// Pauses the observer thread for at most `timeout`. Returns earlier in three cases: a buffer becomes half full, a
+    /// request begins while no other is open, or [`wake`](Self::wake) is called. May also return for no reason.
     ///
     /// The first call registers the calling thread and returns at once, so that no earlier event is missed.
     pub fn park(&self, timeout: Duration) {
@@ -134,20 +131,20 @@ impl ObservationChannel {
         }
     }
 
-    /// Wakes the observer thread from its current pause, or skips its next pause. Makes a system call only if the
-    /// thread is paused.
+    /// Ends the current pause of the observer thread, or skips the next one. Costs a system call only if the thread is
+    /// paused.
     pub fn wake(&self) {
         if let Some(observer) = &*lock(&self.observer) {
             observer.unpark();
         }
     }
 
-    /// Returns the number of exchanges that have not ended.
+    /// Returns the number of requests that have not ended.
     pub fn open_exchanges(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Returns the number of exchanges that were opened since the start.
+    /// Returns the number of requests since the start of the process.
     pub fn opened(&self) -> u64 {
         self.last_exchange.load(Ordering::Acquire)
     }
@@ -165,8 +162,7 @@ impl ObservationChannel {
         self.shards.iter().map(waiting).sum()
     }
 
-    /// Marks the shutdown: exchanges that are dropped from now on count as aborted by this process, not as abandoned by
-    /// the client.
+    /// Marks the shutdown. Requests that are dropped later count as aborted by this process, not by the client.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::Release);
     }
@@ -175,7 +171,7 @@ impl ObservationChannel {
         self.cut.load(Ordering::Acquire)
     }
 
-    /// Calls `act` with the shard of `id`, and wakes the observer if the shard became more than half full.
+    /// Calls `act` with the buffer of request `id`. Wakes the observer if the buffer becomes more than half full.
     fn with_shard<T>(&self, id: ExchangeId, act: impl FnOnce(&mut Shard) -> T) -> T {
         let index = usize::try_from(id.0).unwrap_or_default() % self.shards.len().max(1);
         #[expect(

@@ -1,4 +1,4 @@
-//! The handle through which the data path reports the events of one exchange.
+//! Handle through which the forwarding code reports the events of one request to the observer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use tokengauge_types::event::{
     ResponseHead, WaitingFor,
 };
 
-/// Reports the events of one exchange. Clones are cheap and report to the same exchange.
+/// Reports the events of one request to the observer. Clones are cheap and report for the same request.
 ///
-/// Nothing is reported after the first [`end`](Self::end). If the last clone is dropped without a call of `end`, the
-/// exchange was abandoned: by the client, or by the shutdown of this process after [`ObservationChannel::cut`].
+/// Events after the first [`end`](Self::end) are ignored. If the last clone is dropped without a call of `end`, the
+/// request counts as aborted by the client. After [`ObservationChannel::cut`], it counts as aborted by this process.
 #[derive(Clone, Debug)]
 pub struct RequestObserver(Arc<SharedState>);
 
@@ -22,15 +22,14 @@ pub struct RequestObserver(Arc<SharedState>);
 struct SharedState {
     channel: Arc<ObservationChannel>,
     id: ExchangeId,
-    /// Whether the exchange is excluded from observation.
+    /// Whether the request is excluded from observation.
     is_muted: bool,
-    /// Whether the end was reported. Written under the lock of the shard, so that no event can follow the end.
+    /// Whether the end was reported. Written under the lock of the buffer, so that no event can follow the end.
     ended: AtomicBool,
     uploaded: AtomicBool,
     has_head: AtomicBool,
     upgraded: AtomicBool,
-    /// Number of request bytes that were not observed since the last reported gap. Accessed under the lock of the
-    /// shard.
+    /// Number of lost request bytes that are not yet reported as a gap. Accessed under the lock of the buffer.
     request_gap: AtomicU64,
     response_gap: AtomicU64,
     live_state: Arc<LiveState>,
@@ -72,12 +71,12 @@ impl RequestObserver {
         self.0.id
     }
 
-    /// Reports an event that has no method of its own.
+    /// Reports an event for which this type has no own method.
     pub fn report(&self, at: MonotonicInstant, event: ObserverEvent) {
         self.0.push(at, event);
     }
 
-    /// Reports that the request body was sent completely. Later calls have no effect.
+    /// Reports that the whole request body was sent. Repeated calls have no effect.
     pub fn request_end(&self, at: MonotonicInstant) {
         if !self.0.uploaded.swap(true, Ordering::AcqRel) {
             self.0.push(at, ObserverEvent::RequestBodySent);
@@ -100,7 +99,8 @@ impl RequestObserver {
         self.0.has_head.load(Ordering::Acquire)
     }
 
-    /// Copies body bytes into the observation channel. Bytes that exceed its memory budget are reported as a gap.
+    /// Copies body bytes into the observation channel. Bytes beyond the memory budget are not copied, and are reported
+    /// as a gap.
     pub fn arrival(
         &self,
         direction: Direction,
@@ -126,7 +126,8 @@ impl RequestObserver {
         });
     }
 
-    /// Reports that the exchange continues as a connection of another protocol, outside the response body.
+    /// Reports that the connection was upgraded to another protocol, such as a WebSocket. Its bytes are not part of the
+    /// response body.
     pub fn upgraded(&self, at: MonotonicInstant) {
         self.0.upgraded.store(true, Ordering::Release);
         self.0.push(at, ObserverEvent::Upgraded);
@@ -144,13 +145,12 @@ impl RequestObserver {
         self.0.ended.load(Ordering::Acquire)
     }
 
-    /// Returns the ending of an exchange whose response body was dropped.
+    /// Returns the ending for a response body that was dropped: aborted by the client, or by the shutdown.
     pub fn abandoned(&self) -> Ending {
         self.0.abandoned()
     }
 
-    /// Records the peer that the response body waits for, and the start of the wait. This costs one atomic store and
-    /// sends no event.
+    /// Records which peer the response body waits for, and since when. Costs one atomic store and sends no event.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.0.live_state.wait_for(whom, since);
     }
@@ -181,7 +181,7 @@ impl SharedState {
         if self.channel.is_cut() { Ending::Drained } else { Ending::ClientDisconnected }
     }
 
-    /// Pushes a single event for all consecutive lost bytes. So gaps cannot fill a shard that has no room for bytes.
+    /// Reports consecutive lost bytes as one event. One event per loss could fill a buffer that has no room for bytes.
     fn push_gaps(&self, shard: &mut Shard, at: MonotonicInstant) {
         for direction in [Direction::Request, Direction::Response] {
             let bytes = self.gap(direction).swap(0, Ordering::Relaxed);

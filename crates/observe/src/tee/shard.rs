@@ -1,4 +1,4 @@
-//! One buffer of the observation channel: events and the bytes of their bodies, in order, within a budget.
+//! One buffer of the observation channel. It holds events and body bytes in order, within a memory budget.
 
 use super::Batch;
 use tokengauge_types::clock::MonotonicInstant;
@@ -6,12 +6,13 @@ use tokengauge_types::event::{
     BackpressureTime, Direction, ExchangeId, ObserverEvent, TimestampedEvent,
 };
 
-/// Estimated size in bytes of the boxed headers of a request or response with a dozen short headers. Long headers reach
-/// 4 KiB.
+/// Estimated size in bytes of the headers in a request or response event, with a dozen short headers. Long headers
+/// reach 4 KiB.
 const HEAD_WEIGHT: usize = 1024;
 const ENTRY_WEIGHT: usize = size_of::<TimestampedEvent>();
 
-/// Capacity in bytes that a vector keeps when it is emptied. A busy shard receives this much data in 50 ms.
+/// Capacity in bytes that an emptied vector keeps. A busy buffer receives this much data in 50 ms, the interval at
+/// which it is read.
 const KEPT_CAPACITY: usize = 512 * 1024;
 
 #[derive(Debug)]
@@ -21,7 +22,8 @@ pub(super) struct Shard {
     /// Estimated bytes of the boxed headers.
     heads: usize,
     budget: usize,
-    /// Whether the observer was already woken since the last drain because half of the budget is used.
+    /// Whether the observer was already woken because the buffer is half full. Reset when the observer reads the
+    /// buffer.
     is_reported: bool,
 }
 
@@ -30,13 +32,14 @@ impl Shard {
         Self { entries: Vec::new(), bytes: Vec::new(), heads: 0, budget, is_reported: false }
     }
 
-    /// Returns whether the shard has room for another exchange. New exchanges are refused before body bytes are
-    /// rejected, so that exchanges that are already observed stay complete.
+    /// Returns whether the buffer has room for another request. New requests are refused at ¾ of the budget, so that
+    /// body bytes of requests already observed still fit.
     pub(super) fn admits_exchange(&self) -> bool {
         self.weight() < self.budget / 4 * 3
     }
 
-    /// Adds an event that must not be lost. An exchange has fewer than a dozen such events.
+    /// Adds an event without checking the budget, because events must not be lost. A request has fewer than a dozen
+    /// such events.
     pub(super) fn push(
         &mut self,
         exchange: ExchangeId,
@@ -47,7 +50,7 @@ impl Shard {
         self.entries.push(TimestampedEvent { exchange, at, event });
     }
 
-    /// Copies body bytes. Returns `false` if they do not fit.
+    /// Copies body bytes into the buffer. Returns `false` if they do not fit.
     pub(super) fn copy(
         &mut self,
         (exchange, at): (ExchangeId, MonotonicInstant),
@@ -69,8 +72,8 @@ impl Shard {
         true
     }
 
-    /// Returns whether half of the budget is used, so that the observer must be woken. Returns `true` at most once
-    /// between two drains.
+    /// Returns whether more than half of the budget is used, so that the observer must be woken. Returns `true` at most
+    /// once between two reads.
     pub(super) fn passed_half(&mut self) -> bool {
         !self.is_reported && self.weight() > self.budget / 2 && {
             self.is_reported = true;
@@ -104,7 +107,7 @@ fn head_weight(event: &ObserverEvent) -> usize {
     }
 }
 
-/// Doubles the capacity of a vector, up to `most`. Its default growth would reach twice the budget.
+/// Doubles the capacity of a vector, up to `most`. The vector's own growth could reach twice the budget.
 fn reserve<T>(items: &mut Vec<T>, more: usize, most: usize) {
     let wanted = items.len() + more;
     if wanted > items.capacity() {
@@ -113,7 +116,7 @@ fn reserve<T>(items: &mut Vec<T>, more: usize, most: usize) {
     }
 }
 
-/// Empties `batch` and frees the extra capacity that a burst left. Runs on the observer thread, outside the lock.
+/// Empties `batch`, and frees capacity that only a burst needed. Runs on the observer thread without a lock.
 pub(super) fn clear(batch: &mut Batch) {
     let Batch { entries, bytes } = batch;
     clear_and_shrink(entries, KEPT_CAPACITY / ENTRY_WEIGHT);

@@ -43,7 +43,7 @@ pub(super) fn open_with(
     channel.open(open, clock::now())
 }
 
-/// Returns the events since the last drain, without the request head, and their bytes.
+/// Returns the events since the last call and their bytes, without the request headers.
 pub(super) fn events(channel: &ObservationChannel) -> (Vec<String>, Vec<u8>) {
     let mut batch = Batch::default();
     channel.drain(0, &mut batch);
@@ -195,8 +195,8 @@ fn releases_capacity_after_a_burst() {
     assert!(batch.bytes.capacity() + other.bytes.capacity() < 2 << 20);
 }
 
-/// Starts a thread that parks repeatedly, with a timeout longer than the test, and reports each return. It stops when
-/// the receiver is dropped.
+/// Starts a thread that parks repeatedly and reports each return. The timeout is longer than the test. The thread stops
+/// when the receiver is dropped.
 fn observer(channel: &Arc<ObservationChannel>) -> (mpsc::Receiver<()>, thread::JoinHandle<()>) {
     let (returned, returns) = mpsc::channel();
     let channel = Arc::clone(channel);

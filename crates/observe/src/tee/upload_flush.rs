@@ -1,8 +1,8 @@
-//! Detects when the whole request has been written to the socket.
+//! Detects when the whole request has been written to the upstream's socket.
 //!
-//! hyper takes the last frame of a body long before it writes the frame. It buffers up to 64 KiB while the kernel
-//! accepts no more data, for example during a long prompt on a slow connection. An HTTP/1.1 connection carries one
-//! request at a time. So the first flush after the end of the body shows that the request was sent.
+//! hyper takes the last frame of a body long before it writes this frame: it buffers up to 64 KiB while the kernel
+//! accepts no more data, for example a long prompt on a slow connection. An HTTP/1.1 connection carries one request at
+//! a time. The first flush after the end of the body therefore shows that the whole request was written.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use super::RequestObserver;
 use tokengauge_types::clock;
 use tokengauge_types::sync::lock;
 
-/// Flush state that a connection shares with the request body that it sends. A flush costs one atomic load if no body
-/// waits for it.
+/// Flush state shared by an upstream connection and the request body that it sends. While no body waits, a flush costs
+/// one atomic load.
 #[derive(Debug, Default)]
 pub struct UploadFlush {
     is_expected: AtomicBool,
@@ -20,13 +20,13 @@ pub struct UploadFlush {
 }
 
 impl UploadFlush {
-    /// Arranges that the next flush reports the end of the request. Called after hyper has taken the last frame.
+    /// Lets the next flush report that the whole request was sent. Called after hyper has taken the last frame.
     pub(super) fn expect(&self, observer: RequestObserver) {
         *lock(&self.observer) = Some(observer);
         self.is_expected.store(true, Ordering::Release);
     }
 
-    /// Records that the kernel has accepted all data that hyper had to write.
+    /// Records a flush: the kernel has accepted all data that hyper had to write.
     pub fn on_flushed(&self) {
         if self.is_expected.load(Ordering::Relaxed)
             && self.is_expected.swap(false, Ordering::Acquire)

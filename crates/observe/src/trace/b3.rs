@@ -1,4 +1,5 @@
-//! Zipkin's B3 trace headers: one header `b3`, or several `X-B3-*` (github.com/openzipkin/b3-propagation).
+//! Zipkin's B3 trace headers: the single header `b3`, or several `X-B3-*` headers
+//! (github.com/openzipkin/b3-propagation).
 //!
 //! Trace ids have 64 or 128 bits. A 64-bit id is the lower half of a 128-bit id. This module always writes 128 bits.
 
@@ -13,7 +14,8 @@ const PARENT_SPAN_ID: HeaderName = HeaderName::from_static("x-b3-parentspanid");
 const SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
 const FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
 
-/// Parses the single header `b3`: `trace-span`, `trace-span-state`, `trace-span-state-parent`, or the state alone.
+/// Parses the single header `b3`. Its value is `trace-span`, `trace-span-state`, `trace-span-state-parent`, or only
+/// `state`, the sampling decision.
 pub(super) fn read_single(headers: &HeaderMap) -> Option<Caller> {
     let value = only(headers, &SINGLE)?;
     if let Some(decided) = state(value) {
@@ -31,8 +33,8 @@ pub(super) fn read_single(headers: &HeaderMap) -> Option<Caller> {
     fields.next().is_none().then_some(Caller { ids: Some(ids), ..decided })
 }
 
-/// Parses the ids and the sampling decision in `X-B3-*` headers. If an id is incomplete or malformed, all of the
-/// headers are ignored. An unknown decision alone is ignored.
+/// Parses the ids and the sampling decision in the `X-B3-*` headers. A missing or malformed id invalidates all of these
+/// headers. An unknown sampling decision is ignored, and the ids still count.
 pub(super) fn read_multi(headers: &HeaderMap) -> Option<Caller> {
     let decided = if only(headers, &FLAGS) == Some(b"1") {
         state(b"d")

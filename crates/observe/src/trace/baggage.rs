@@ -1,5 +1,5 @@
-//! Reads the conversation id from the W3C `baggage` header. No other entry is stored or reported, because baggage may
-//! contain any data.
+//! Reads the conversation id from the W3C `baggage` header. Other entries are neither stored nor reported, because
+//! baggage may contain private data.
 
 use http::{HeaderMap, HeaderName};
 
@@ -8,14 +8,14 @@ use tokengauge_types::url::percent_decoded;
 
 const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
-/// Baggage keys that hold a conversation id, in order of preference.
+/// Baggage keys of a conversation id, in order of preference.
 const KEYS: [&str; 2] = ["gen_ai.conversation.id", "session.id"];
 
 /// Limits of the specification for the whole header.
 const MOST_MEMBERS: usize = 64;
 const LONGEST: usize = 8_192;
 
-/// Returns the first value of the preferred key, percent-decoded and limited in length like every external name.
+/// Returns the conversation id: the first valid value of the preferred key, percent-decoded and limited in length.
 pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
     let mut found = [None, None];
     let mut left = LONGEST;

@@ -1,9 +1,10 @@
-//! Determines the trace of an exchange. The caller's trace is used if the request headers contain a valid one;
-//! otherwise a new trace begins.
+//! Determines the trace of a request. A valid trace in the request headers is continued; without one, a new trace
+//! begins.
 //!
-//! The list of propagators decides which headers are read. If several formats carry a trace, the format that is listed
-//! first provides the parent. By default, trace headers are forwarded unchanged. A route that *continues* traces writes
-//! the CLIENT span and the sampling decision of this proxy into the headers of every listed format.
+//! The list of propagators (header formats) decides which headers are read. If several formats carry a trace, the first
+//! listed format provides the parent span. By default, trace headers are forwarded unchanged. On a route that
+//! *continues* traces, the headers of every listed format are rewritten. They then contain the proxy's CLIENT span and
+//! its sampling decision.
 
 mod b3;
 mod baggage;
@@ -49,18 +50,18 @@ impl Propagator {
 /// Decides whether a trace is sampled.
 pub type Sample = Box<dyn Fn(&TraceContext) -> bool + Send + Sync>;
 
-/// Reads trace headers and, on routes that continue traces, writes them.
+/// Reads trace headers, and writes them on routes that continue traces.
 pub struct Propagation {
     propagators: Vec<Propagator>,
     sample: Sample,
 }
 
-/// Parts of the caller's trace headers that are preserved in the headers that the proxy writes.
+/// Parts of the caller's trace headers that are kept when the proxy rewrites the headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Carried {
-    /// W3C flag: the trace id is random. The flag is set for ids that this proxy generates.
+    /// W3C flag: the trace id is random. Also set for trace ids that this proxy generates.
     random: bool,
-    /// Debug flag of B3. The flag must be preserved when the headers are rewritten.
+    /// Debug flag of B3, which must be kept when the headers are rewritten.
     debug: bool,
     /// Whether the caller's `tracestate` belongs to this trace.
     states: bool,
@@ -118,7 +119,7 @@ impl Propagation {
         (trace, carried)
     }
 
-    /// Replaces the caller's trace headers by those of `trace`, with the CLIENT span of this proxy as the parent.
+    /// Replaces the caller's trace headers. The new headers name the CLIENT span of this proxy as the parent.
     pub fn write(&self, trace: &TraceContext, carried: Carried, headers: &mut HeaderMap) {
         let onward = Onward { trace, carried, sampled: (self.sample)(trace) };
         for propagator in &self.propagators {
@@ -141,7 +142,7 @@ impl Propagation {
 }
 
 impl Default for Propagation {
-    /// Uses the two W3C formats. The caller decides about sampling. Without a caller, all traces are sampled.
+    /// Uses the two W3C formats. The caller's sampling decision applies. A request without such a decision is sampled.
     fn default() -> Self {
         let sample = |trace: &TraceContext| trace.parent_sampled.unwrap_or(true);
         Self::new(Propagator::DEFAULT.to_vec(), Box::new(sample))
@@ -154,14 +155,14 @@ impl std::fmt::Debug for Propagation {
     }
 }
 
-/// Returns the value of a header, or `None` if the header occurs twice.
+/// Returns the value of a header. `None` if the header is missing or occurs more than once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     let only = values.next()?;
     values.next().is_none().then(|| only.as_bytes())
 }
 
-/// Sets a header. This module writes only ASCII without control characters, which is always a valid value.
+/// Sets a header. `value` is always valid, because this module writes only ASCII without control characters.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
@@ -214,7 +215,7 @@ mod tests {
         Propagation::new(propagators.to_vec(), Box::new(sample))
     }
 
-    /// Returns the headers that result from continuing the trace in `lines`, sorted by name.
+    /// Returns the headers that the proxy writes when it continues the trace in `lines`, sorted by name.
     fn written(propagation: &Propagation, lines: &[(&'static str, &str)]) -> Vec<(String, String)> {
         let mut headers = headers(lines);
         let (mut trace, carried) = propagation.read(&headers);

@@ -1,4 +1,5 @@
-//! W3C Trace Context: `traceparent` and `tracestate`. Supports Level 1, and the flag for random trace ids of Level 2.
+//! W3C Trace Context: the headers `traceparent` and `tracestate`. Level 1, and the flag of Level 2 for random trace
+//! ids.
 
 use http::{HeaderMap, HeaderName};
 
@@ -10,13 +11,13 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const SAMPLED: u8 = 0x01;
 const RANDOM: u8 = 0x02;
 
-/// Maximum length of `tracestate` in spans. The specification requires every participant to support this length.
+/// Maximum length of `tracestate` in spans, in bytes. The specification requires support for at least this length.
 const LONGEST_STATE: usize = 512;
 const MOST_MEMBERS: usize = 32;
 const LONGEST_PART: usize = 256;
 
-/// Parses `traceparent`: `00-<32 hex digits>-<16>-<2>`. A later version may have more fields after another `-`. An id
-/// of zeros is invalid.
+/// Parses `traceparent`: version, trace id, span id and flags, such as `00-<32 hex digits>-<16>-<2>`. Ids that are all
+/// zero are invalid. Later versions may add more fields.
 pub(super) fn read(headers: &HeaderMap) -> Option<Caller> {
     let value = only(headers, &TRACEPARENT)?;
     let mut fields = value.split(|byte| *byte == b'-');
@@ -32,8 +33,7 @@ pub(super) fn read(headers: &HeaderMap) -> Option<Caller> {
     })
 }
 
-/// Writes `traceparent` and `tracestate`. The caller's state is kept if its trace continues, and removed if another
-/// trace begins.
+/// Writes `traceparent`. Keeps the caller's `tracestate` if the caller's W3C trace continues, and removes it if not.
 pub(super) fn write(onward: Onward<'_>, headers: &mut HeaderMap) {
     let flag = |is: bool, flag: u8| if is { flag } else { 0 };
     let flags = flag(onward.sampled, SAMPLED) | flag(onward.carried.random, RANDOM);
@@ -45,8 +45,8 @@ pub(super) fn write(onward: Onward<'_>, headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the caller's `tracestate`: all header lines joined, with members in order. Returns `None` if a member is
-/// malformed or if there are too many members. Members beyond [`LONGEST_STATE`] are omitted as a whole.
+/// Returns the caller's `tracestate`, with the members of all header lines in order. `None` if a member is malformed or
+/// there are too many. The first member that exceeds [`LONGEST_STATE`] and all later members are omitted.
 pub(super) fn state(headers: &HeaderMap) -> Option<Box<str>> {
     let mut kept = String::new();
     let mut members = 0;
@@ -80,8 +80,8 @@ fn is_member(member: &str) -> bool {
     is_key(key) && (1..=LONGEST_PART).contains(&value.len()) && value.bytes().all(printable)
 }
 
-/// Returns whether a `tracestate` key is valid. A key has lower-case letters, digits and `_-*/`, and starts with a
-/// letter or a digit. `@` and the name of a system may follow.
+/// Returns whether a `tracestate` key is valid: lower-case letters, digits and `_-*/`, beginning with a letter or a
+/// digit. `@` and a system name may follow.
 fn is_key(key: &str) -> bool {
     let begins = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let goes_on = |byte: u8| begins(byte) || b"_-*/".contains(&byte);

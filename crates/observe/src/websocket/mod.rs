@@ -1,4 +1,4 @@
-//! Parses WebSocket messages of an upgraded exchange. The two directions are parsed independently.
+//! Parses the messages of a WebSocket. The two directions are parsed independently.
 
 use tokengauge_llm::budget::{MemoryPermit, RequestBudget};
 use tokengauge_llm::frame::{self, Message, ParseError, SkipReason, WebSocket};
@@ -30,8 +30,8 @@ impl WebSocketSession {
         }
     }
 
-    /// Parses bytes from the sender of `direction`, and calls `out` for each text message. Returns `false` if the
-    /// budget has no room for an incomplete message. That message is then not read.
+    /// Parses bytes sent in `direction`, and calls `out` for each text message. Returns `false` if the memory budget
+    /// has no room for an incomplete message. This message is then not parsed.
     pub(super) fn push(
         &mut self,
         direction: Direction,
@@ -59,7 +59,7 @@ impl WebSocketSession {
         self.account();
     }
 
-    /// Records that the sender of `direction` closed its side of the connection.
+    /// Records that the peer that sends in `direction` has closed its half of the connection.
     pub(super) fn closed(&mut self, direction: Direction) {
         let (reader, facts) = self.side(direction);
         reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
@@ -67,8 +67,8 @@ impl WebSocketSession {
         self.account();
     }
 
-    /// Ends both directions and returns the parse errors. If the connection was not `closed` in order, a missing end is
-    /// not a parse error.
+    /// Ends both directions and returns the parse errors. If `closed` is false, the connection was interrupted, and an
+    /// incomplete last message is not a parse error.
     pub(super) fn finish(&mut self, closed: bool) -> Vec<(ParseError, u32)> {
         let Self { client, server, facts, .. } = self;
         for (reader, direction) in [(client, Direction::Request), (server, Direction::Response)] {

@@ -1,4 +1,4 @@
-//! Tests of WebSocket exchanges with fixed timestamps, from their events to records and metrics.
+//! Tests of WebSocket requests with fixed timestamps, from the events to records and metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Play {
 }
 
 impl Play {
-    /// Sends a GET request for an upgrade, with `model` in its query.
+    /// Sends a GET request for an upgrade. `model` is added to the query.
     fn get(path: &str, model: Option<&str>) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
@@ -116,7 +116,7 @@ impl Play {
         self.bytes(direction, &frame(0x88, &code.to_be_bytes(), mask))
     }
 
-    /// Closes both directions, `first` before the other, as a tunnel reports them.
+    /// Closes both directions, beginning with `first`, and ends the request.
     fn left(&mut self, first: Direction) -> Record {
         let second = if first == CLIENT { UPSTREAM } else { CLIENT };
         self.report(ObserverEvent::Closed(first), b"")
@@ -129,13 +129,13 @@ impl Play {
         self.records.lock().unwrap().pop().unwrap()
     }
 
-    /// Returns the sum of a counter over the series whose line contains each of `parts`.
+    /// Returns the sum of the metric lines that contain each of `parts`.
     fn metric(&self, parts: &[&str]) -> u64 {
         let values = self.values(parts);
         values.iter().map(|value| value.parse::<u64>().unwrap()).sum()
     }
 
-    /// Returns the values of the matching series that are not 0.
+    /// Returns the non-zero values of the metric lines that contain each of `parts`.
     fn values(&self, parts: &[&str]) -> Vec<String> {
         let text = prometheus::Format::Text.render(&self.collector.scrape());
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -185,7 +185,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
     }
 }
 
-/// Returns a frame with a payload of up to 64 KiB.
+/// Returns a WebSocket frame with a payload of up to 64 KiB.
 fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     let length = u16::try_from(payload.len()).unwrap().to_be_bytes();

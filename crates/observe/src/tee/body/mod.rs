@@ -1,8 +1,8 @@
 //! Body wrappers that copy every frame into the observation channel and pass the frame on unchanged.
 //!
-//! hyper drops a body as soon as `is_end_stream()` is true, without polling for `None`. It never polls the bodies of
-//! HEAD, 204 and 304 responses. Both wrappers therefore forward `is_end_stream` and `size_hint`. How an exchange ended
-//! is determined when the response body is dropped.
+//! The wrappers forward `is_end_stream` and `size_hint`, because hyper relies on both. hyper drops a body as soon as
+//! `is_end_stream()` is true, and never polls the bodies of HEAD, 204 and 304 responses. The end of a request is
+//! therefore recorded when its response body is dropped, at the latest.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pin_project! {
     }
 }
 
-/// Selects which component reports that the request body was sent completely.
+/// Selects who reports that the whole request body was sent.
 #[derive(Debug)]
 enum EndReporter {
-    /// This body reports the end when it passes on the last frame.
+    /// The body reports the end when it passes on the last frame.
     Body,
-    /// The connection reports the end when it has written the last frame.
+    /// The upstream connection reports the end when it has written the last frame.
     Connection(Arc<UploadFlush>),
     /// The end was reported.
     Reported,
@@ -50,13 +50,13 @@ impl<B> RequestBody<B> {
         &self.observer
     }
 
-    /// If `flush` is given, the connection reports the end of this body, and the body itself does not.
+    /// Lets the connection report the end of this body, if `flush` is given. Otherwise the body reports its end itself.
     pub fn report_end_by(&mut self, flush: Option<Arc<UploadFlush>>) {
         self.end = flush.map_or(EndReporter::Body, EndReporter::Connection);
     }
 
-    /// Reports that the caller has passed on `polled`, the result of [`poll_copied`](Self::poll_copied). `is_last` is
-    /// set if no frame follows.
+    /// Records that the caller has passed on `polled`, a result of [`poll_copied`](Self::poll_copied). `is_last` is
+    /// true if no frame follows.
     pub fn report_passed_on<E>(
         self: Pin<&mut Self>,
         polled: Option<&Result<Frame<Bytes>, E>>,
@@ -72,8 +72,8 @@ impl<B> RequestBody<B> {
 }
 
 impl<B: Body<Data = Bytes>> RequestBody<B> {
-    /// Reads the next frame and copies it into the observation channel. The caller may keep the frame for later, and
-    /// calls [`report_passed_on`](Self::report_passed_on) when it passes the frame on.
+    /// Reads the next frame and copies it into the observation channel. The caller may hold the frame back, and calls
+    /// [`report_passed_on`](Self::report_passed_on) when it passes the frame on.
     pub fn poll_copied(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -158,7 +158,7 @@ pin_project! {
 }
 
 impl<B: Body<Data = Bytes>> ResponseBody<B> {
-    /// Observes `inner` until its end, unless the exchange has ended or continues as an upgraded connection.
+    /// Observes `inner`. Has no effect if the request has ended or was upgraded to another protocol.
     pub fn new(inner: B, observer: RequestObserver) -> Self {
         let is_over = observer.is_ended() || observer.is_upgraded();
         if !is_over {
@@ -167,7 +167,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
         Self { inner, observer, passed_on: None, blocked: BackpressureTime::default(), is_over }
     }
 
-    /// Records that the client polls again. The time since the last frame counts as client backpressure.
+    /// Records that the client polls again. The time since the last frame counts as backpressure of the client.
     fn begin_poll(self: Pin<&mut Self>) {
         let this = self.project();
         let Some(passed_on) = this.passed_on.take() else {
