@@ -1,4 +1,4 @@
-//! Events of the YAML parser with their positions, and the documents that they delimit.
+//! Reads the events of the YAML parser with their positions in the text, and splits a text into documents.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use serde_saphyr::granit_parser::{Event, Parser, ScanError, Span, options};
 
 use super::{Error, MAX_DEPTH};
 
-/// Returns the events of the YAML parser. Line numbers in errors include `lines_before`.
+/// Parses a text and returns the events of the YAML parser. `lines_before` is added to the line numbers in errors.
 pub(super) fn events<'t>(
     text: &'t str,
     comments: bool,
@@ -57,8 +57,8 @@ impl Position {
     }
 }
 
-/// Splits a text into its documents. The first document includes the text before it, and the last document
-/// includes the text after it.
+/// Splits a text into its YAML documents. Text before the first document is part of the first one. Text after the last
+/// document is part of the last one.
 pub(super) fn split_documents(text: &str) -> Result<Vec<&str>, Error> {
     let mut cuts = vec![0];
     let mut documents = 0_usize;
