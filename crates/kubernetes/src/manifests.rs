@@ -35,7 +35,7 @@ pub struct ChangedManifests {
     /// Messages for the user: one line for each change, skipped object, error and lost comment.
     pub messages: Vec<String>,
     pub has_changes: bool,
-    /// Number of errors: objects that `inject` refused, and documents to which a change could not be written.
+    /// Number of objects that `inject` refused and of documents that could not be changed.
     pub refused: usize,
     /// Objects that were read from a cluster. These objects were changed, or they were skipped because a controller
     /// would overwrite the change.
@@ -182,8 +182,7 @@ impl ChangedManifests {
     }
 }
 
-/// Returns the number of lines before the first content of a document. These lines are markers, directives, comments
-/// and blank lines.
+/// Counts the lines before the content of a document: markers, directives, comments and blank lines.
 fn leading_lines(text: &str) -> usize {
     let has_no_content = |line: &&str| {
         let line = line.trim();

@@ -29,8 +29,7 @@ pub struct ClusterObject {
     method: ReapplyMethod,
 }
 
-/// How to apply the change of an object to the cluster from which the object was read. The instructions for the user
-/// have the order of these variants.
+/// How to apply a changed object to its cluster. The instructions for the user have the order of these variants.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum ReapplyMethod {
     /// Run `kubectl replace` with the whole object.
@@ -41,8 +40,8 @@ enum ReapplyMethod {
     Manifest,
     /// Delete the pod and create it again, because the containers of a pod are immutable.
     Pod,
-    /// Delete the Job and apply its changed manifest, because the pod template of a Job is immutable. The copy from
-    /// the cluster cannot be created again, because it selects pods by the `uid` of the deleted Job.
+    /// Delete the Job and apply its changed manifest, because the pod template of a Job is immutable. This copy cannot
+    /// be created again, because it selects pods by the old `uid` of the Job.
     Job,
     /// Change the object that manages this object. For example, change the Deployment of a ReplicaSet.
     Owner,

@@ -1,5 +1,5 @@
-//! The other objects of the input that an injection reads or changes, such as Services and ConfigMaps. For example, a
-//! Service that targets the engine's port by number is changed to target the sidecar's port.
+//! Objects of the input that an injection reads or changes in addition to the workload, such as Services. A Service
+//! that targets the engine's port by number is changed to target the sidecar's port.
 
 use std::collections::BTreeSet;
 
@@ -163,8 +163,8 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the names of the NetworkPolicies that allow traffic to this port of the pods by number. A policy that
-    /// uses the name of the port needs no change.
+    /// Returns the NetworkPolicies that allow traffic to this port of the pods by number. A policy that uses the name
+    /// of the port needs no change.
     pub(super) fn policies_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
         self.names("NetworkPolicy", |policy| {
             let rules = items(policy, "/spec/ingress").iter();
@@ -175,7 +175,7 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the names of the InferencePools (Gateway API Inference Extension) that target this port of the pods. An
+    /// Returns the InferencePools (Gateway API Inference Extension) that target this port of the pods. An
     /// InferencePool can name a port only by number.
     pub(super) fn pools_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
         self.names("InferencePool", |pool| {
@@ -218,7 +218,7 @@ impl InjectionContext {
     }
 }
 
-/// Plans the change of a Service: ports that target the engine's port by number then target the sidecar's port.
+/// Changes the ports of a Service that target the engine's port by number to target the sidecar's port.
 pub(super) fn redirect_service(
     service: &Value,
     context: &InjectionContext,
@@ -302,8 +302,8 @@ fn tcp_ports(service: &Value) -> impl Iterator<Item = (usize, &Value)> {
     ports.filter(|(_, port)| pod::is_tcp(port))
 }
 
-/// Returns the port of the pods to which a Service port sends requests. If `targetPort` is absent, Kubernetes uses the
-/// Service's own port number.
+/// Returns the target port of a Service port. If `targetPort` is absent, Kubernetes uses the number of the Service
+/// port.
 fn target(port: &Value) -> Option<&Value> {
     port.get("targetPort").filter(|target| !target.is_null()).or(port.get("port"))
 }

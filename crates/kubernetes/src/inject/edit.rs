@@ -243,8 +243,7 @@ impl Edit {
     }
 
     /// Drops the last removals from the patch if they are inside a value that is now removed or replaced as a whole.
-    /// The text of the value is then removed at once. Removing its parts first could leave remains, such as an empty
-    /// list.
+    /// Removing the text in parts could leave remains, such as an empty list.
     fn drop_removals_inside(&mut self, parent: &str) {
         let is_inside = |last: &PatchOperation| {
             matches!(last, PatchOperation::Remove(_)) && last.path().as_str().starts_with(parent)

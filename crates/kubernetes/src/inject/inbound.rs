@@ -24,7 +24,7 @@ struct Engine {
 }
 
 /// Changes the pod so that requests for the engine's port go to the sidecar. Returns the sidecar settings that depend
-/// on the pod, and the old and new port number.
+/// on the pod, and the ports.
 pub(super) fn take_over_port(
     edit: &mut Edit,
     config: &SidecarConfig,
@@ -123,7 +123,7 @@ impl PortTakeover<'_> {
         }
     }
 
-    /// Gives the sidecar the engine's declared port, so that a Service that targets the port by name reaches the
+    /// Gives the engine's declared port to the sidecar, so that a Service that uses the port's name reaches the
     /// sidecar. Declares the engine's own port without a name.
     fn take_over_declaration(&mut self, declared: &DeclaredPort) -> Result<(), InjectError> {
         let Engine { pointer, container, port: old, .. } = &self.engine;
@@ -142,8 +142,8 @@ impl PortTakeover<'_> {
         Ok(())
     }
 
-    /// Handles an engine port without a name, which a Service can target only by number. Returns true if a Service of
-    /// the input targets the port. That Service is changed. Returns false if the user must change the Service.
+    /// Handles an engine port without a name, which a Service can target only by number. Returns whether a Service of
+    /// the input targets the port and is changed. If false, the user must change the Service.
     fn take_over_number(&mut self) -> Result<bool, InjectError> {
         let Self { edit, config, pods, context, engine } = self;
         let (old, new) = (engine.port, config.listen);
@@ -224,8 +224,8 @@ impl PortTakeover<'_> {
     }
 }
 
-/// Replaces the port name in the engine's probes and hooks with the engine's port number. The name now refers to the
-/// sidecar, but probes must check the engine.
+/// Replaces the port name in the engine's probes and hooks with the engine's port number, because the name now refers
+/// to the sidecar.
 fn fix_handler_ports(edit: &mut Edit, engine: &Engine, name: &str) -> Result<(), InjectError> {
     let Engine { pointer, container, port, .. } = engine;
     let probes = ["livenessProbe", "readinessProbe", "startupProbe"];

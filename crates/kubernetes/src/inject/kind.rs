@@ -39,8 +39,8 @@ const KINDS: [Kind; 9] = [
 ];
 
 impl Kind {
-    /// Returns the supported kind of an object. Compares the API group and the name of the kind, because two groups
-    /// may define kinds with the same name.
+    /// Returns the kind of an object. Compares the API group, too, because two groups may define kinds with the same
+    /// name.
     pub(super) fn of(object: &Value) -> Option<&'static Self> {
         let (group, name) = (group(object)?, text(object, "/kind")?);
         let kind = KINDS.iter().find(|kind| kind.group == group && kind.name == name)?;
@@ -74,7 +74,7 @@ pub(super) fn is_service(object: &Value) -> bool {
     group(object) == Some("") && text(object, "/kind") == Some("Service")
 }
 
-/// Former API group of workloads such as Deployments. Kubernetes 1.16 removed the workloads from this group.
+/// Former API group of workloads such as Deployments, until Kubernetes 1.16.
 const REMOVED_GROUP: &str = "extensions";
 
 /// Kinds that run an inference engine even if the object itself lists no containers.
@@ -84,11 +84,10 @@ const SERVING_KINDS: [&str; 2] = ["InferenceService", "LLMInferenceService"];
 /// depth 7.
 const MAX_SEARCH_DEPTH: usize = 12;
 
-/// Returns the reason for skipping an object of an unsupported kind. The reason depends on whether the object
-/// describes pods.
+/// Returns the reason for skipping an object of an unsupported kind.
 ///
-/// An object describes pods if its `spec` contains a list of named containers at any depth, as in a LeaderWorkerSet.
-/// An object of a kind in [`SERVING_KINDS`] always describes pods.
+/// The reason depends on whether the object describes pods: its `spec` contains a list of named containers at any
+/// depth, as in a LeaderWorkerSet, or its kind is in [`SERVING_KINDS`].
 pub(super) fn unsupported(object: &Value) -> SkipReason {
     custom_workload(object).unwrap_or(SkipReason::NotAWorkload)
 }

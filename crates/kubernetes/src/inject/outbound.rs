@@ -69,8 +69,8 @@ fn check_container_names(
     }
 }
 
-/// Environment variables of a container, by name. A value is `None` if the manifest does not contain it, as for a
-/// variable from a Secret.
+/// Environment variables of a container. The value is `None` if the manifest lacks it, as for a variable from a
+/// Secret.
 type Variables = BTreeMap<String, Option<String>>;
 
 /// The application of a pod, and the base URLs that its containers get as environment variables.

@@ -1,5 +1,5 @@
-//! The result of an injection for one object. The result is a patch, a reason to skip the object, or an error in the
-//! object that the user must fix.
+//! The result of an injection for one object: a patch, a reason to skip the object, or an error that the user must
+//! fix.
 
 use json_patch::Patch;
 use serde_json::Value;
@@ -85,8 +85,8 @@ pub enum SkipReason {
          Kubernetes 1.29)"
     )]
     JobNeedsNative,
-    /// The object was read from a cluster, and another object manages it. The user gets one message for all such
-    /// objects (see [`ClusterObject`](super::ClusterObject)).
+    /// The object was read from a cluster, and another object manages it. [`ClusterObject`](super::ClusterObject)
+    /// reports all such objects in one message.
     #[error("another object manages it and would overwrite the change")]
     Controlled,
 }
@@ -113,8 +113,8 @@ impl SkipReason {
         }
     }
 
-    /// Returns whether the command line prints a message for this reason. Reasons that apply to many objects, such as
-    /// every ConfigMap, are not printed.
+    /// Returns whether the command line prints this reason. A message for every ConfigMap, for example, would be
+    /// noise.
     pub const fn is_reported(&self) -> bool {
         !matches!(self, Self::NotAWorkload | Self::NotSelected | Self::Controlled)
     }
@@ -145,7 +145,7 @@ pub enum InjectError {
          registry.example.com/tokengauge:VERSION, or set TOKENGAUGE_IMAGE or the annotation tokengauge.dev/image"
     )]
     MissingImage,
-    /// The engine's port is unknown: the user gives no port, and the pod declares no port or several ports.
+    /// The user gives no port, and the pod declares no port or several ports.
     #[error("{}", ambiguous_port(choices))]
     AmbiguousPort { choices: Vec<String> },
     #[error("no container declares TCP port {port}; {}", choose_one(choices))]
@@ -163,7 +163,7 @@ pub enum InjectError {
     #[error("{}", unnamed_port(*port, headless.as_deref()))]
     UnnamedPort {
         port: u16,
-        /// Name of a headless Service of the input that targets the port, if there is one.
+        /// Name of a headless Service of the input that targets the port.
         headless: Option<String>,
     },
     #[error(

@@ -136,9 +136,8 @@ fn find_provider(
         })
 }
 
-/// Returns the part of an SDK's path that the upstream's URL does not contain yet. Returns `None` if the URL has a
-/// different path. `path` is the path in the SDK's default base URL, such as `/v1`. `base` is the path of the
-/// upstream's URL, such as `/openai/v1`.
+/// Returns the part of an SDK's path, such as `/v1`, that the path of the upstream's URL lacks. Returns `None` if the
+/// two paths differ. The URL may have a prefix, as in `/openai/v1`.
 fn remaining_path<'a>(path: &'a str, base: &str) -> Option<&'a str> {
     if base.ends_with(path) {
         return Some("");

@@ -111,8 +111,8 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Returns whether a value still has all fields that the record stores. The value may have more fields, because an API
-/// server adds fields with default values.
+/// Returns whether a value still has all recorded fields. The value may have more fields, because an API server adds
+/// defaults.
 pub(super) fn contains(value: &Value, recorded: &Value) -> bool {
     match (value, recorded) {
         (_, Value::Null) => true,
@@ -149,8 +149,7 @@ fn unescape(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-/// Converts a JSON pointer to a path of the record. Each list index becomes the name of the item, as in
-/// `/spec/containers/vllm/env`.
+/// Converts a JSON pointer to a path of the record, with names of list items instead of indexes.
 pub(super) fn named_path(root: &Value, pointer: &str) -> String {
     let mut at = Some(root);
     let mut path = String::new();

@@ -140,8 +140,7 @@ pub(super) fn choice_name<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Returns `text` if `is_valid` is true. Otherwise, returns an error message that contains `expected`, the valid form
-/// of the text.
+/// Returns `text` if `is_valid` is true. Otherwise, returns an error message with the expected form.
 fn checked(text: &str, is_valid: bool, expected: &str, hint: &str) -> Result<String, String> {
     if is_valid {
         return Ok(text.to_owned());

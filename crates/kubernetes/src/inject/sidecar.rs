@@ -31,8 +31,7 @@ pub(super) struct PodContext {
     /// upstreams.
     pub(super) upstream: Option<String>,
     pub(super) provider: Option<String>,
-    /// Whether the sidecar's container declares the listen port. False in outbound mode, and if the engine's container
-    /// declares the port.
+    /// Whether the sidecar declares the listen port. False in outbound mode, and if the engine's container declares it.
     pub(super) declares_listen_port: bool,
 }
 
@@ -98,9 +97,9 @@ fn config_mounts() -> Value {
     json!([{ "name": VOLUME_NAME, "mountPath": "/etc/tokengauge", "readOnly": true }])
 }
 
-/// Returns the command of the sidecar's preStop hook. In inbound mode, the hook waits for the last open stream. In
-/// outbound mode, the hook of a plain container waits for the application. A native sidecar in outbound mode needs no
-/// hook, because the kubelet stops it after the application.
+/// Returns the command of the sidecar's preStop hook. In inbound mode, the hook waits for the last stream. In outbound
+/// mode, a plain container waits for the application. A native sidecar needs no hook then, because the kubelet stops
+/// it after the application.
 fn pre_stop_command(config: &SidecarConfig, grace_period: u64) -> Option<Vec<String>> {
     let mut command = vec!["/tokengauge".to_owned(), "drain".to_owned()];
     if config.admin != DEFAULT_ADMIN_PORT {

@@ -46,8 +46,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Returns the API server of the cluster in which this process runs. Returns `None` if the process does not run in
-    /// a cluster.
+    /// Returns the API server of the cluster in which this process runs. Returns `None` outside a cluster.
     pub fn in_cluster(environment: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let host = environment("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
         let port = environment("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());

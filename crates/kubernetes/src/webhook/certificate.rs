@@ -105,8 +105,8 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Returns a new certificate, or the reason for rejecting the new content. Returns `None` if the files have not
-    /// changed, or if the next read decides.
+    /// Returns a new certificate, or the reason for rejecting the content. Returns `None` for unchanged files, or if
+    /// the next read decides.
     fn update(
         &mut self,
         content: Content,

@@ -1,7 +1,7 @@
 //! Kubernetes events about injections, recorded on the owner of a pod. `kubectl describe replicaset …` shows them.
 //!
 //! The creation of a pod never waits for events. If the queue is full, events are dropped and counted. An event with
-//! the same owner and reason is sent only once in ten minutes, so that a large deployment gets one event.
+//! the same owner and reason is sent only once in ten minutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

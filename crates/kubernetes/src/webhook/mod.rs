@@ -33,8 +33,8 @@ use self::metrics::Metrics;
 use self::server::{AdminService, ServerHandle, WebhookService};
 use crate::inject::Settings;
 
-/// Time limit for open reviews at shutdown. With the settings of the chart, the API server waits 5 s for a review. No
-/// API server waits longer than 30 s.
+/// Time limit for open reviews at shutdown. The API server waits 5 s for a review with the settings of the chart, and
+/// never longer than 30 s.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]

@@ -245,7 +245,7 @@ impl<'a> Review<'a> {
         pod.filter(Value::is_object).ok_or(BypassReason::Unreadable)
     }
 
-    /// Returns the namespace of the new pod from the request, because the pod object may lack its namespace.
+    /// Returns the namespace from the request, because the pod object may lack its namespace.
     fn namespace(&self) -> String {
         string(self.0.request.namespace).unwrap_or_default()
     }

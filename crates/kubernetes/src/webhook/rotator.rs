@@ -155,8 +155,8 @@ impl CertRotator {
     }
 }
 
-/// Returns a JSON Patch that sets `caBundle` in each webhook of the configuration that calls the Service. The patch is
-/// empty if every `caBundle` is already correct. Returns `None` if no webhook calls the Service.
+/// Returns a JSON Patch that corrects `caBundle` in each webhook that calls the Service. The patch can be empty.
+/// Returns `None` if no webhook calls the Service.
 ///
 /// The list of webhooks may have changed since it was read. The patch therefore tests the name of each webhook before
 /// the change.

@@ -82,8 +82,8 @@ const INVALID: RenewalReason = "stored certificate not valid for this service";
 const CERTIFICATE_EXPIRES: RenewalReason = "certificate expires soon";
 const CA_EXPIRES: RenewalReason = "CA expires soon";
 
-/// Returns the certificates to use. If the stored certificates are missing, invalid or expire soon, issues new
-/// certificates and also returns the reason.
+/// Returns the certificates to use. If the stored certificates are unusable or expire soon, issues new ones and
+/// returns the reason.
 ///
 /// # Errors
 /// Fails if key generation or signing fails.
@@ -113,8 +113,7 @@ pub fn renew(
     }
 }
 
-/// Issues a new CA, and a certificate that the new CA signs. An unexpired CA of `previous` stays trusted, so that the
-/// old certificate remains valid.
+/// Issues a new CA, and a certificate that the new CA signs. An unexpired CA of `previous` stays trusted.
 fn issue_all(
     service: &ServiceName,
     previous: Option<&StoredCertificates>,
@@ -196,7 +195,7 @@ impl StoredCertificates {
     /// Returns the Secret that stores these certificates.
     ///
     /// `existing` is the current Secret. Its metadata is kept, because other controllers may have added labels and
-    /// annotations. Its type is kept, because Kubernetes does not allow a change of the type.
+    /// annotations. Its type is kept, because the type is immutable.
     pub fn to_secret(&self, namespace: &str, name: &str, existing: Option<&Value>) -> Value {
         let metadata = json!({
             "name": name,

@@ -38,12 +38,11 @@ const MAX_CONNECTIONS: usize = 256;
 /// Maximum number of connections from probes and metrics scrapers.
 const MAX_ADMIN_CONNECTIONS: usize = 64;
 
-/// Time limit for the TLS handshake and the request headers. The limit is below the API server's timeout of 5 s (set
-/// in the chart).
+/// Time limit for the TLS handshake and the request headers, below the webhook timeout of 5 s in the chart.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Time limit from the end of the request headers to the response. Most of this time is for receiving the body,
-/// because a decision takes less than 1 ms.
+/// Time limit from the request headers to the response. Most of it is for receiving the body, because a decision takes
+/// less than 1 ms.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Maximum number of reviews that are open at the same time. The decisions for this number of reviews take about half
@@ -200,7 +199,7 @@ impl RequestError {
 }
 
 impl From<BoxError> for RequestError {
-    /// Returns the original [`RequestError`] of a boxed error. Converts an error of a tower layer, such as a timeout.
+    /// Returns the original error of [`WebhookService::review`], or converts a tower error such as a timeout.
     fn from(error: BoxError) -> Self {
         match error.downcast::<Self>() {
             Ok(error) => *error,

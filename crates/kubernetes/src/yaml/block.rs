@@ -1,4 +1,4 @@
-//! Edits YAML lists and mappings in block style (one entry per line). The edits add and remove whole lines, and keep
+//! Edits YAML lists and mappings in block style (one entry per line). Edits add and remove whole lines, and keep
 //! comments next to their entries.
 
 use serde_json::Value;
@@ -35,8 +35,7 @@ pub(super) fn insert(
     Some(vec![insert_lines(text, at, &lines, style)])
 }
 
-/// Removes one entry of a list or mapping. Returns `None` for the only entry, because block style has no notation for
-/// an empty collection.
+/// Removes one entry. Returns `None` for the only entry, because block style has no empty collections.
 pub(super) fn remove(text: &str, collection: &Collection, index: usize) -> Option<Vec<Splice>> {
     let children = &collection.children;
     let child = children.get(index).filter(|_| children.len() > 1)?;
@@ -114,8 +113,8 @@ fn collection_end(text: &str, last_entry_end: usize, column: usize) -> usize {
     end
 }
 
-/// Returns the start of the comment lines directly above an entry. Only comments in the same column as the entry
-/// count. The search does not go before `floor`.
+/// Returns the start of the comments directly above an entry. Only comments in the entry's column count. The search
+/// does not go before `floor`.
 fn leading_comments(text: &str, start: usize, floor: usize) -> usize {
     let column = column(text, start);
     let mut at = line_start(text, start);

@@ -13,8 +13,8 @@ use super::text::{Splice, line_end, next_line, splice, starts_line};
 use super::tree::{Child, Collection, Kind, Name, Node, Tree};
 use super::{Error, Loss, LossKind, PatchedText, block, flow, read, write};
 
-/// Maximum number of aliases (`*name`) that one operation replaces with a copy of their values. If there are more
-/// aliases, the enclosing collection is written again.
+/// Maximum number of aliases (`*name`) that one operation replaces with their values. With more aliases, the enclosing
+/// collection is written again.
 const MAX_EXPANDED_ALIASES: usize = 64;
 
 pub(super) fn apply(text: &str, value: &Value, patch: &Patch) -> Result<PatchedText, Error> {
@@ -44,7 +44,7 @@ enum Change {
     Remove,
 }
 
-/// A document during editing: its current text, with the parsed tree and value of this text.
+/// The current text of a document, with the parsed tree and value of this text.
 struct Editor {
     text: String,
     tree: Tree,
@@ -87,8 +87,7 @@ impl Editor {
         Ok(())
     }
 
-    /// Returns the scalar at `path`. Also returns the [`Loss`] to report if the old notation of the scalar, such as
-    /// its quotes, cannot be restored.
+    /// Returns the scalar at `path`, and the loss to report if its old notation, such as quotes, cannot be restored.
     fn scalar(&self, path: &Pointer) -> Option<(Value, Loss)> {
         let node = self.node(path)?;
         let Kind::Scalar(value) = &node.kind else { return None };
@@ -281,8 +280,8 @@ impl Editor {
         nodes.last().map_or(1, |node| self.original.line(node.range.start))
     }
 
-    /// Replaces each alias that refers to the changed value with a copy of the unchanged value. Without the copy, the
-    /// change would also affect these other places.
+    /// Replaces each alias that refers to the changed value with a copy of the old value. Otherwise, the change would
+    /// affect these places, too.
     fn expand_aliases(&mut self, path: &Pointer, change: Change) {
         for _ in 0..MAX_EXPANDED_ALIASES {
             let Some(alias) = self.affected_alias(path, change) else { return };

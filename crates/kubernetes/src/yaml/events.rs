@@ -1,4 +1,4 @@
-//! Reads the events of the YAML parser with their positions in the text, and splits a text into documents.
+//! Reads the events of the YAML parser with their positions, and splits a text into documents.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use serde_saphyr::granit_parser::{Event, Parser, ScanError, Span, options};
 
 use super::{Error, MAX_DEPTH};
 
-/// Parses a text and returns the events of the YAML parser. `lines_before` is added to the line numbers in errors.
+/// Returns the events of the YAML parser. `lines_before` is added to the line numbers in errors.
 pub(super) fn events<'t>(
     text: &'t str,
     comments: bool,
@@ -57,8 +57,8 @@ impl Position {
     }
 }
 
-/// Splits a text into its YAML documents. Text before the first document is part of the first one. Text after the last
-/// document is part of the last one.
+/// Splits a text into its YAML documents. Text before the first document belongs to the first, and text after the last
+/// document to the last.
 pub(super) fn split_documents(text: &str) -> Result<Vec<&str>, Error> {
     let mut cuts = vec![0];
     let mut documents = 0_usize;

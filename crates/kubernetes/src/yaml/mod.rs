@@ -65,8 +65,8 @@ pub enum LossKind {
     Comment,
     /// An anchor, such as `&name`, of a value that was replaced or rewritten.
     Anchor,
-    /// An alias, such as `*name`. The alias was replaced with its value, because the patch changes either the anchor's
-    /// value or the alias's value, but not both.
+    /// An alias, such as `*name`. The alias was replaced with its value, because the patch changes only one of the two
+    /// places that shared the value.
     Alias,
     /// The notation of a scalar that was replaced. If a later patch restores the value, its quotes, number base or
     /// line breaks may differ.
@@ -152,7 +152,7 @@ pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
     documents.collect()
 }
 
-/// Parses the text of one document. `lines_before` is added to the line numbers in errors.
+/// Parses one document. `lines_before` is added to the line numbers in errors.
 fn read(text: &str, lines_before: usize) -> Result<(tree::Tree, Value), Error> {
     let tree = tree::parse(text, lines_before)?;
     let value = value::resolve(&tree)?;

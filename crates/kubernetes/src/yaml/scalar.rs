@@ -111,8 +111,8 @@ fn float(text: &str) -> Option<Number> {
     Number::from_f64(text.parse().ok().filter(|_| !is_named)?)
 }
 
-/// Converts a mapping key to a string, with the same result as in Kubernetes. Returns `None` for null, and for
-/// fractions that Go would write with an exponent.
+/// Converts a mapping key to a string, as Kubernetes does. Returns `None` for null, and for fractions that Go would
+/// write with an exponent.
 pub(super) fn key(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),

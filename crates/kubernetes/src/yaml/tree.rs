@@ -63,9 +63,9 @@ pub(super) struct Collection {
 /// An entry of a mapping or an item of a list.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
-    /// Byte offset of the key or of the dash. In flow style, an item has no dash and starts at its value.
+    /// Start of the key or of the dash. An item in flow style has no dash and starts at its value.
     pub(super) start: usize,
-    /// Byte offset after the colon or the dash. In flow style, an item has no dash and starts at its value.
+    /// End of the colon or of the dash. An item in flow style has no dash and starts at its value.
     pub(super) value_start: usize,
     pub(super) name: Name,
     /// Whether the entry has a `?` before its key, or lacks the colon or the dash. Such an entry is not edited in
@@ -218,7 +218,7 @@ impl<'t> Builder<'t, '_> {
         })
     }
 
-    /// Reads the anchor (`&name`) of the next node, if it has one. Returns the byte range of the anchor.
+    /// Reads the anchor (`&name`) of the next node, and returns its byte range.
     fn anchor(&mut self) -> Option<Range<usize>> {
         let (_, position) = self.events.next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
         let range = position.range();

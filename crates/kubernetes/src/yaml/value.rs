@@ -1,5 +1,5 @@
-//! Computes the value of a parsed document as Kubernetes reads it. Aliases (`*name`) and merge keys (`<<`) are
-//! replaced with their values.
+//! Computes the value that Kubernetes reads from a document. Aliases (`*name`) and merge keys (`<<`) are replaced with
+//! their values.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::tree::{Collection, Kind, Name, Node, Tree};
 use super::{Error, MAX_DEPTH};
 
-/// Memory limit for the values of all anchors and aliases of a document, in bytes. Without a limit, a few lines of
-/// nested aliases could expand to billions of values. Hand-written manifests need far less than 1 MiB.
+/// Memory limit in bytes for the values of all anchors and aliases of a document. A few lines of nested aliases can
+/// expand to billions of values. Hand-written manifests need far less than 1 MiB.
 const MAX_ALIAS_BYTES: usize = 16 << 20;
 
 /// Estimated memory of a value, excluding its text, in bytes.
@@ -103,8 +103,8 @@ impl Resolver<'_> {
 }
 
 /// Merges a mapping into `entries`, with the rules of `go.yaml.in/yaml/v2`. If a key and a merge set the same entry,
-/// the later of them in the text is used. In a list of mappings, the first mapping is used. Returns `None` if `value`
-/// is not a mapping or a list of mappings.
+/// the later one is used. In a list of mappings, the first mapping is used. Returns `None` for values other than
+/// mappings.
 fn merge(entries: &mut Map<String, Value>, value: Value) -> Option<()> {
     match value {
         Value::Object(merged) => entries.extend(merged),

@@ -122,8 +122,7 @@ pub(super) fn inline(value: &Value) -> String {
     }
 }
 
-/// Writes a number that has an exponent. In YAML 1.1, the number needs a fraction and a sign of the exponent, as in
-/// `1.0e+3`.
+/// Writes a number with an exponent. YAML 1.1 requires a fraction and a sign, as in `1.0e+3`.
 fn number(json: &str) -> String {
     let Some((mantissa, exponent)) = json.split_once('e') else { return json.to_owned() };
     let fraction = if mantissa.contains('.') { "" } else { ".0" };
@@ -159,8 +158,8 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Returns whether a character must be escaped: a control character, an invisible character, a line end of YAML 1.1,
-/// or a character for private use.
+/// Returns whether a character must be escaped: control characters, invisible characters, line ends of YAML 1.1, and
+/// characters for private use.
 fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{a0}' | '\u{2028}'..='\u{202e}' | '\u{200b}'..='\u{200f}' | '\u{feff}')
