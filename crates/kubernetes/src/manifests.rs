@@ -1,4 +1,4 @@
-//! Injects sidecars into manifest files or removes them. Comments and layout of the files are kept.
+//! Adds sidecars to manifest files or removes them. The files keep their comments and layout.
 
 use json_patch::Patch;
 use serde_json::Value;
@@ -30,19 +30,19 @@ pub enum Operation<'a> {
 /// The combined result for all files.
 #[derive(Debug, Default)]
 pub struct ChangedManifests {
-    /// All changed files as one stream of documents. Do not use this text if `refused` is not 0.
+    /// All files with their changes, joined as one YAML stream. Do not use this text if `refused` is not 0.
     pub text: String,
-    /// Messages, one line for each change, skipped object, error and lost part of the text.
+    /// Messages for the user: one line for each change, skipped object, error and lost comment.
     pub messages: Vec<String>,
     pub has_changes: bool,
-    /// Number of objects that were refused because of an error.
+    /// Number of objects that `inject` refused and of documents that could not be changed.
     pub refused: usize,
-    /// Objects that were read from a cluster and either changed, or skipped because a controller would
-    /// overwrite the change.
+    /// Objects that were read from a cluster. These objects were changed, or they were skipped because a controller
+    /// would overwrite the change.
     cluster_objects: Vec<ClusterObject>,
 }
 
-/// Applies an operation to all objects of the files. The objects of all files share one context.
+/// Applies an operation to all objects of the files. Objects in different files can refer to each other.
 ///
 /// # Errors
 /// Returns a message if a file cannot be parsed, or if `only` names an object that does not exist.
@@ -113,7 +113,7 @@ impl ManifestFile {
 }
 
 impl ChangedManifests {
-    /// Adds a document separator between the text and the next file if the YAML syntax requires one.
+    /// Adds a document separator (`---` or `...`) before the next file if the YAML syntax requires one.
     fn separate_from(&mut self, next: &str) {
         if self.text.is_empty() {
             return;
@@ -129,7 +129,7 @@ impl ChangedManifests {
         }
     }
 
-    /// Appends a document, which starts in `line` of `file`, with the changes to its objects.
+    /// Changes the objects of a document and appends the document to `text`. The document starts in `line` of `file`.
     fn change_document(
         &mut self,
         file: &str,

@@ -14,8 +14,7 @@ use crate::table::{Shares, Statistics};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acceptance {
-    /// Minimum number of requests, on each side, from which a figure is computed. With fewer requests, the limit is
-    /// undecided.
+    /// Minimum number of requests on each side. A figure from fewer requests leaves its limit undecided.
     pub min_requests: u64,
     pub undecided: Undecided,
     pub limits: Vec<Limit>,
@@ -125,13 +124,13 @@ const STRADDLES: &str = "the interval contains the limit";
 const FROM_ZERO: &str = "A is 0, so the relative change is undefined; limit the difference";
 
 impl Acceptance {
-    /// Returns whether any limit needs a comparison of two sides.
+    /// Returns whether any limit applies to a change or a difference, which needs two sides.
     pub fn needs_comparison(&self) -> bool {
         self.limits.iter().any(|limit| limit.on != LimitBasis::Value)
     }
 
-    /// Checks every limit against the figures of `candidate`. Limits on a change or difference also need the figures of
-    /// `comparison`.
+    /// Checks every limit against the figures of `candidate`. A limit on a change or a difference uses `comparison`
+    /// instead.
     pub fn judge(
         &self,
         candidate: &Statistics,
@@ -172,7 +171,7 @@ impl Acceptance {
         }
     }
 
-    /// Returns whether a limit holds, or why it is undecided.
+    /// Returns whether a limit holds. Returns the reason if the limit is undecided.
     fn holds(&self, limit: &Limit, measured: Measured) -> Result<bool, &'static str> {
         if measured.n < self.min_requests {
             return Err(TOO_FEW);
@@ -195,7 +194,7 @@ struct Measured {
 }
 
 impl Limit {
-    /// Returns the measured value to which the limit applies, or why the value is undefined.
+    /// Returns the measured value to which the limit applies. Returns the reason if the value is undefined.
     fn measure(
         &self,
         candidate: &Statistics,
@@ -220,7 +219,7 @@ impl Limit {
     }
 }
 
-/// Returns a figure of `of` and the number of requests from which it is computed.
+/// Returns a figure of `of`, and the number of requests from which the figure is computed.
 fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u64, f64)> {
     let summary = match measure {
         Measure::OutputTps => of.output_tps,
@@ -245,7 +244,7 @@ fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u
     Some((summary.n, value))
 }
 
-/// Returns the ratio of requests with the result `name`. Returns 0 if other results occurred but not this one.
+/// Returns the ratio of requests with the result `name`. The ratio is 0 if only other results occurred.
 fn share(shares: Option<&Shares>, name: &str) -> Option<(u64, f64)> {
     let shares = shares?;
     Some((shares.n, shares.shares.get(name).copied().unwrap_or(0.0)))

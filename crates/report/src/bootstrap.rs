@@ -10,18 +10,18 @@
 
 use crate::statistics::{LEVELS, truncate};
 
-/// Maximum number of values in one resample of one side of a comparison. With 10,000 values, a hundred are above the
-/// 99th percentile, so that this percentile is stable, and a comparison takes about a second.
+/// Maximum number of values in one random sample of a side. With 10,000 values, a hundred are above the 99th
+/// percentile, so this percentile is stable. A comparison takes about a second.
 const MAX_DRAWS: usize = 10_000;
-/// Number of bins into which a side's sorted values are divided. The quantiles of a resample are read from these bins.
-/// Quantiles are exact up to this number of values. With more values, their rank is accurate to 0.01 %.
+/// Number of bins for the sorted values of a side. The quantiles of a random sample are read from these bins. With
+/// more than 10,000 values, the rank of a quantile is accurate to 0.01 %.
 const MAX_BINS: usize = 10_000;
 
-/// Estimates of one side: the mean, followed by the quantiles at [`LEVELS`].
+/// Estimates of one side: the mean, and then the quantiles at [`LEVELS`].
 pub type Estimates = [f64; 1 + LEVELS.len()];
 
-/// Generates random numbers with SplitMix64 (Steele, Lea and Flood, 2014). The algorithm is part of this crate, so a
-/// seed gives the same result in every version.
+/// Random number generator SplitMix64 (Steele, Lea and Flood, 2014). The algorithm is part of this crate, so that a
+/// seed gives the same numbers in every version.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -30,7 +30,8 @@ impl Random {
         Self(seed)
     }
 
-    /// Returns a generator that is independent of the generators with the same seed and another `number`.
+    /// Returns a generator for one of several independent sequences. The sequences have the same `seed` and different
+    /// values of `number`.
     pub const fn stream(seed: u64, number: u64) -> Self {
         let mut mixer = Self(seed ^ number.wrapping_mul(0xD134_2543_DE82_EF95));
         Self::new(mixer.next())
@@ -44,13 +45,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a random number below `bound`. `bound` must be less than 2³², so that the bias is less than 1 in 2³².
+    /// Returns a random number below `bound`, which must be less than 2³². The bias is then less than 1 in 2³².
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from((u128::from(self.next()) * bound as u128) >> 64).unwrap_or_default()
     }
 }
 
-/// Values of one stratum on one side. The weights of all strata of a side add up to 1.
+/// Values of one side in one length bucket (stratum). The weights of all strata of a side add up to 1.
 #[derive(Clone, Debug)]
 pub struct Stratum {
     pub values: Vec<f64>,
@@ -63,8 +64,8 @@ pub struct Sampler {
     strata: Vec<SampledStratum>,
     /// The representative value of each bin.
     bins: Vec<f64>,
-    /// Factor that corrects the spread of a resample that has fewer values than the data: √(m ÷ n) for m drawn of n
-    /// values, and 1 if all n are drawn.
+    /// Factor that corrects the spread of a sample that is smaller than the data. For m drawn values of n, the factor
+    /// is √(m ÷ n).
     scale: f64,
     estimates: Estimates,
 }
@@ -79,7 +80,7 @@ struct SampledStratum {
 }
 
 impl Sampler {
-    /// Prepares a side for sampling. Returns `None` if the list of strata is empty or contains an empty stratum.
+    /// Prepares a side for sampling. Returns `None` without strata, or if a stratum is empty.
     pub fn new(strata: &[Stratum]) -> Option<Self> {
         if strata.is_empty() || strata.iter().any(|stratum| stratum.values.is_empty()) {
             return None;
@@ -121,8 +122,8 @@ impl Sampler {
         self.estimates
     }
 
-    /// Draws one resample and returns its estimates. Deviations from the estimates of all values are multiplied by
-    /// `scale`. `weights` is a reusable buffer.
+    /// Draws one random sample and returns its estimates. Multiplies their deviations from the estimates of all values
+    /// by `scale`. `weights` is a reusable buffer.
     fn resampled_estimates(&self, random: &mut Random, weights: &mut Vec<f64>) -> Estimates {
         weights.clear();
         weights.resize(self.bins.len(), 0.0);
@@ -166,8 +167,8 @@ fn mean(strata: &[Stratum]) -> f64 {
     parts.sum()
 }
 
-/// Returns `mean` and, for each of [`LEVELS`], the smallest value at which the cumulative weight reaches the level.
-/// `weighted` has pairs of value and weight, in ascending order of values.
+/// Returns `mean`, and a weighted quantile for each of [`LEVELS`]. The quantile is the first value at which the sum of
+/// the weights reaches the level. `weighted` contains pairs of value and weight, in ascending order of values.
 fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates {
     /// Tolerance for rounding errors in sums of weights.
     const SLACK: f64 = 1e-9;
@@ -189,7 +190,7 @@ fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates
     [mean, p5, p50, p95, p99]
 }
 
-/// Draws `resamples` pairs of resamples and returns the estimates of both sides for each pair.
+/// Draws `resamples` random samples of each side. Returns the estimates of both sides for each draw.
 pub fn resample(
     a: &Sampler,
     b: &Sampler,
@@ -242,7 +243,7 @@ mod tests {
         assert!(Sampler::new(&[Stratum { values: Vec::new(), weight: 1.0 }]).is_none());
     }
 
-    /// The standard error of a mean is σ ÷ √n, and σ of uniform numbers is √(1/12).
+    /// Checks the spread of means against theory: σ ÷ √n, where σ of uniform numbers is √(1/12).
     #[test]
     fn the_spread_matches_theory_even_with_fewer_draws() {
         for count in [400, 40_000] {

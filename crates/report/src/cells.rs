@@ -1,4 +1,4 @@
-//! Formats the tables of the report as text cells. The terminal output and the HTML page use the same cells.
+//! Formats the tables of the report as text cells, for both the terminal output and the HTML page.
 
 use crate::acceptance::{AcceptanceResult, LimitBasis, LimitResult, Verdict};
 use crate::compare::{Comparison, Interval, Measure, MeasureComparison, StatisticComparison};
@@ -6,7 +6,7 @@ use crate::statistics::Summary;
 use crate::table::{Statistics, Tokens};
 use crate::{Group, Report, Subject};
 
-/// Maximum number of groups in a table, so that it stays readable. The JSON report contains all groups.
+/// Maximum number of groups in a table. The JSON report contains all groups.
 pub(super) const MAX_SHOWN_GROUPS: usize = 50;
 /// Text of a cell with an undefined figure.
 const NONE: &str = "–";
@@ -14,7 +14,7 @@ const NONE: &str = "–";
 /// Cells of one row.
 pub(super) type Cells = Vec<String>;
 
-/// Returns the title and the rows of each table. The first row is the heading.
+/// Returns the title and the rows of each table. The first row contains the column headings.
 pub(super) fn sections(report: &Report) -> Vec<(&'static str, Vec<Cells>)> {
     type Find = fn(&Statistics) -> Option<Summary>;
     let summaries: [(&'static str, Find, f64); 4] = [
@@ -112,7 +112,7 @@ fn shares(of: &Statistics) -> Cells {
     vec![n.to_string(), format_shares(of.finish.as_ref()), format_shares(of.quality.as_ref())]
 }
 
-/// Returns the rows of the comparison. The first row is the heading.
+/// Returns the rows of the comparison table. The first row contains the column headings.
 pub(super) fn comparison_rows(comparison: &Comparison) -> Vec<Cells> {
     let head = ["measure", "", "n A", "n B", "A", "B", "B − A", "interval", "change", "interval"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -146,7 +146,7 @@ fn ends(interval: Interval, show: impl Fn(f64) -> String) -> String {
     format!("{} … {}", show(interval.low), show(interval.high))
 }
 
-/// Returns the rows of the limit results. The first row is the heading.
+/// Returns the rows of the table of acceptance limits. The first row contains the column headings.
 pub(super) fn verdict_rows(judgement: &AcceptanceResult) -> Vec<Cells> {
     let head = ["limit", "at", "found", "interval", "verdict", ""];
     let mut rows = vec![head.map(str::to_owned).to_vec()];

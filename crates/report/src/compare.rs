@@ -1,9 +1,9 @@
-//! Compares side B with side A of an evaluation, such as two model versions.
+//! Compares two sets of requests, A and B, such as the requests to two model versions.
 //!
-//! Requests are compared within buckets of similar prompt and response length, and only in buckets that both sides
-//! have. Each bucket has the same weight on both sides: its ratio of the compared requests of both sides
-//! (post-stratification). A side with more long prompts is therefore not slower for that reason alone. Requests without
-//! a counterpart on the other side are left out and counted.
+//! A request is compared only with requests of similar prompt and response length (a bucket). Requests in a bucket
+//! that only one side has are left out and counted. Each bucket has the same weight on both sides: its ratio of all
+//! compared requests (post-stratification). A side with more long prompts is therefore not slower for that reason
+//! alone.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -16,7 +16,7 @@ use crate::read::Log;
 use crate::row::{NumericField, Quality, Row, Side};
 use crate::statistics::percentile;
 
-/// Minimum number of values on each side of a bucket. The spread of fewer values is not meaningful.
+/// Minimum number of values on each side of a length bucket. With fewer values, the spread is not meaningful.
 const MIN_OBSERVATIONS: usize = 5;
 
 /// Settings of a comparison.
@@ -24,7 +24,7 @@ const MIN_OBSERVATIONS: usize = 5;
 pub struct Settings {
     pub seed: u64,
     pub resamples: usize,
-    /// Confidence level of the intervals, greater than 0 and less than 1.
+    /// Confidence level of the intervals, such as 0.95. Greater than 0 and less than 1.
     pub confidence: f64,
 }
 
@@ -39,7 +39,7 @@ impl Default for Settings {
     }
 }
 
-/// Figures that can be compared between A and B, and limited in an acceptance file.
+/// Figures that the report compares between A and B. An acceptance file can also limit them.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Measure {
     OutputTps,
@@ -69,7 +69,7 @@ impl Measure {
         }
     }
 
-    /// Returns whether the measure is a ratio of requests. Only the mean of a ratio is meaningful.
+    /// Returns whether the measure is a ratio of requests, such as the error rate. A ratio has no percentiles.
     pub const fn is_share(&self) -> bool {
         match self {
             Self::OutputTps | Self::Ttft | Self::Itl | Self::Duration | Self::Cost(_) => false,
@@ -77,7 +77,8 @@ impl Measure {
         }
     }
 
-    /// Returns the value of one request. The value of a ratio is 0 or 1 for one request, so that its mean is the ratio.
+    /// Returns the value of one request. For a ratio, the value is 0 or 1, so that the mean of all requests is the
+    /// ratio.
     fn of(&self, row: &Row, log: &Log) -> Option<f64> {
         let share = |holds: bool| f64::from(u8::from(holds));
         match self {
@@ -98,8 +99,8 @@ impl Measure {
         }
     }
 
-    /// Returns the buckets of prompt length and response length in which the request is compared. A ratio uses only the
-    /// prompt length, because a failed or bad response is itself shorter.
+    /// Returns the prompt length bucket and the response length bucket of the request. A ratio ignores the response
+    /// length, because a failed or bad response is itself shorter.
     fn bucket(&self, row: &Row) -> (u16, u16) {
         let output = if self.is_share() { Row::ABSENT } else { row.output_bucket };
         (row.input_bucket, output)
@@ -199,7 +200,7 @@ impl Statistic {
     }
 }
 
-/// Compares the sides with these `names`. Only rows for which `counts` returns `true` are used.
+/// Compares the sides A and B, which have these `names`. Uses only rows for which `counts` returns true.
 pub fn compare(
     log: &Log,
     names: [String; 2],
@@ -362,8 +363,7 @@ fn compare_statistics(
     places.filter_map(contrast).collect()
 }
 
-/// Returns the confidence interval around `value`: the middle part of the resampled values, with a ratio of
-/// `confidence`.
+/// Returns the confidence interval around `value`: the middle part of the resampled values, such as 95 % of them.
 fn interval(value: f64, mut resampled: Vec<f64>, confidence: f64) -> Option<Interval> {
     resampled.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
@@ -380,8 +380,8 @@ mod tests {
     use crate::read::{File, read};
     use crate::{Compare, Request};
 
-    /// Returns a log in which A has short and long prompts, and B has more prompts, all of them long. Within a bucket,
-    /// B is `b_factor` times as fast as A.
+    /// Returns a log in which A has short and long prompts. B has more prompts, which are all long. Within a bucket, B
+    /// is `b_factor` times as fast as A.
     fn log(b_factor: f64) -> Log {
         let mut text = String::new();
         let mut add = |variant: &str, input: u32, tps: f64| {

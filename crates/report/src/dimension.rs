@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use crate::line::Line;
 
-/// Reads the value of a dimension from a log line.
+/// Reads the value of one dimension, such as the model, from a log line.
 type ReadValue = for<'l> fn(&'l Line<'_>) -> Option<&'l str>;
 
-/// A property of a request, taken from a log field.
+/// A property by which requests are grouped or selected, such as the model. Each property is a field of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Dimension {
     /// Name on the command line.
@@ -41,7 +41,7 @@ impl Dimension {
         self.name
     }
 
-    /// Returns the value in `line`, or `None` if the line has none.
+    /// Returns the value of the dimension in `line`. Returns `None` if the line has no value.
     pub fn value_of<'l>(&self, line: &'l Line<'_>) -> Option<&'l str> {
         (self.read)(line)
     }
@@ -66,7 +66,7 @@ impl FromStr for Dimension {
 #[error("\"{0}\" is not a known dimension; expected one of {list}", list = DIMENSIONS.map(|known| known.name).join(", "))]
 pub struct UnknownDimension(String);
 
-/// Selects the requests with one value of a dimension, such as `variant=a`.
+/// Selects the requests that have one value of a dimension, such as `variant=a`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selector {
     pub dimension: Dimension,

@@ -1,4 +1,4 @@
-//! Evaluates the rows of the log and builds the report.
+//! Computes the figures of the report from the requests of the log.
 
 use std::cmp::Reverse;
 
@@ -82,7 +82,7 @@ fn selectors(request: &Request) -> String {
     selectors.join(" and ")
 }
 
-/// Lists the values of each selector's dimension, at most ten.
+/// Lists at most ten values of each dimension in the selectors, for the message that no call matches.
 fn existing(log: &Log, request: &Request) -> String {
     const LISTED: usize = 10;
     let mut names: Vec<&str> = request.only.iter().map(|it| it.dimension.as_str()).collect();
@@ -104,11 +104,11 @@ fn dimensions(request: &Request) -> impl Iterator<Item = &'static str> {
     side.into_iter().chain(request.by.iter().map(Dimension::as_str))
 }
 
-/// The evaluated runs: one run with all requests, or the runs of A and B.
+/// The evaluated runs: one run with all requests, or run A and run B.
 struct Runs(Vec<SideRun>);
 
 struct SideRun {
-    /// Side of a comparison of two runs. `None` if there is only one run.
+    /// Side of the run in a comparison of two runs. `None` if there is only one run.
     side: Option<Side>,
     extent: RunExtent,
     run: Run,
@@ -148,7 +148,7 @@ impl Runs {
         self.0.iter().find(|run| run.side.is_none() || run.side == side)
     }
 
-    /// Returns whether a request counts: it started in the evaluated window of its run.
+    /// Returns whether a request is evaluated: it started in the evaluated window of its run.
     fn counts(&self, row: &Row) -> bool {
         self.containing(Some(row.side)).is_some_and(|run| run.run.window.bounds.contains(row))
     }

@@ -1,12 +1,12 @@
-//! Replaces strings of a log with small numbers, up to a limit, so that a row stays small.
+//! Replaces strings of a log with numbers, so that a request needs little memory. The number of strings is limited.
 
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 
 use tokengauge_types::label::OTHER;
 
-/// Distinct strings in order of first appearance. A string's position is its id. New strings beyond the limit become
-/// `other`.
+/// Distinct strings in order of first appearance. The id of a string is its position. If the limit is reached, each
+/// new string gets the id of `other`.
 #[derive(Debug)]
 pub struct StringInterner {
     texts: IndexSet<Box<str>, FxBuildHasher>,
@@ -15,7 +15,7 @@ pub struct StringInterner {
 }
 
 impl StringInterner {
-    /// Creates an interner for at most `most` distinct strings, plus `other`.
+    /// Creates an interner for at most `most` distinct strings. The string `other` does not count.
     pub fn new(most: usize) -> Self {
         Self { texts: IndexSet::default(), most, overflow_count: 0 }
     }

@@ -1,8 +1,8 @@
 //! Evaluates request logs for `tokengauge report`: statistics, the steady state of a run, comparison of A and B, and
 //! acceptance limits.
 //!
-//! The evaluation depends only on the documented fields of the log, not on the proxy that wrote the log. An undefined
-//! figure is left out. Each figure comes with the number of requests from which it is computed.
+//! The evaluation uses only the documented fields of the log. Each figure has the number of requests from which it is
+//! computed. An undefined figure is left out.
 
 pub mod acceptance;
 mod bootstrap;
@@ -48,17 +48,17 @@ pub struct Request {
     pub files: Vec<File>,
     /// Dimensions that define the groups.
     pub by: Vec<Dimension>,
-    /// Selectors that a request must all match to be included.
+    /// Selectors, such as `model=x`. A request is included only if it matches all of them.
     pub only: Vec<Selector>,
     pub compare: Compare,
     pub warmup: Trim,
     pub ramp_down: Trim,
     pub settings: compare::Settings,
-    /// The acceptance limits, and the SHA-256 of the file that contains them.
+    /// The acceptance limits, and the SHA-256 of their file.
     pub acceptance: Option<(Acceptance, String)>,
 }
 
-/// What the report compares: nothing, two sets of requests, or two runs.
+/// Requests that the report compares: none, two sets of requests, or two runs.
 #[derive(Clone, Debug, Default)]
 pub enum Compare {
     #[default]
@@ -159,14 +159,13 @@ impl Report {
         self.inputs.iter().all(|input| input.broken.is_none())
     }
 
-    /// Returns the set of requests to which limits without a comparison apply: side B if there is one, otherwise the
-    /// first set.
+    /// Returns the requests to which limits on a single value apply: side B of a comparison, or all requests.
     fn candidate(&self) -> Option<&Subject> {
         let b = self.subjects.iter().find(|subject| subject.name == "B");
         b.or_else(|| self.subjects.first())
     }
 
-    /// Returns one sentence for each kind of input that the evaluation did not use.
+    /// Returns the warnings of the report. Each sentence names one kind of input that was not evaluated completely.
     pub fn warnings(&self) -> Vec<String> {
         let Lines { read: _, calls: _, plain, filtered: _, unreadable, too_long, beyond } =
             self.lines;

@@ -1,4 +1,4 @@
-//! Parses the fields of a log line that the evaluation reads. Other fields are skipped.
+//! Parses the log fields that the evaluation reads. Other fields are skipped.
 //!
 //! [The request log page](../../../docs/reference/request-log.md) describes each field.
 
@@ -10,8 +10,8 @@ use serde::Deserialize;
 use crate::row::{NumericField, Outcome, Quality, QualitySet, Row};
 use crate::time;
 
-/// A string that is borrowed from the log line if it contains no escapes. In an `Option`, serde borrows this type but
-/// copies a `Cow<str>`.
+/// A string that is borrowed from the log line if it contains no escapes. serde always copies an `Option<Cow<str>>`,
+/// but can borrow an `Option` of this type.
 #[derive(Debug, Deserialize)]
 pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -190,23 +190,24 @@ impl<'a> Line<'a> {
         reasons.first()?.as_deref()
     }
 
-    /// Returns the length bucket of the prompt. Uses the bucket in the log, or computes one from the input token count.
+    /// Returns the length bucket of the prompt, such as `512-2k`. Uses the bucket in the log or computes it from the
+    /// number of input tokens.
     pub fn input_bucket(&self) -> Option<&str> {
         let call = self.call.as_ref()?;
         let logged = call.length_buckets.as_ref().and_then(|buckets| buckets.input.as_deref());
         logged.or_else(|| call.usage.input.map(length_bucket))
     }
 
-    /// Returns the length bucket of the response. Uses the bucket in the log, or computes one from the output token
-    /// count.
+    /// Returns the length bucket of the response. Uses the bucket in the log or computes it from the number of output
+    /// tokens.
     pub fn output_bucket(&self) -> Option<&str> {
         let call = self.call.as_ref()?;
         let logged = call.length_buckets.as_ref().and_then(|buckets| buckets.output.as_deref());
         logged.or_else(|| call.output.tokens.map(length_bucket))
     }
 
-    /// Returns the numbers of the line as a row. Returns `None` if the time or the outcome is invalid, or if the line
-    /// is not an API call.
+    /// Returns a row with the numbers of the line. Returns `None` if the time or the outcome is invalid, or if the
+    /// line is not an API call.
     pub fn row(&self) -> Option<Row> {
         let call = self.call.as_ref()?;
         let mut row = Row::new(time::parse(&self.time)?, Outcome::parse(&self.outcome)?);
@@ -231,8 +232,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Exclusive upper bound in tokens, and name, of each length bucket. The bounds grow by a factor of four. Requests
-/// within one bucket are therefore similar enough in prefill and decode time to be compared.
+/// Length buckets: the upper bound in tokens (exclusive), and the name. Each bound is four times the previous bound,
+/// so that requests in one bucket take similar times for prefill and decode.
 const BUCKETS: [(f64, &str); 5] = [
     (128.0, "<128"),
     (512.0, "128-512"),
@@ -241,7 +242,7 @@ const BUCKETS: [(f64, &str); 5] = [
     (32_768.0, "8k-32k"),
 ];
 
-/// Returns the bucket of a token count. A count equal to a bound belongs to the next larger bucket.
+/// Returns the length bucket of a token count. A count that equals a bound belongs to the larger bucket.
 pub fn length_bucket(tokens: f64) -> &'static str {
     let found = BUCKETS.iter().find(|(above, _)| tokens < *above);
     found.map_or(">=32k", |(_, name)| name)

@@ -1,6 +1,6 @@
-//! Stores one request of a log in a compact form, because millions of rows are in memory at once.
+//! Stores one request of a log in little memory, because millions of requests are in memory at once.
 
-/// Numeric fields of a row, each in the unit of its log field.
+/// Numbers of a request. Each number has the unit of its log field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NumericField {
     /// Output TPS: `call.rates.output`, in tokens per second.
@@ -65,8 +65,7 @@ impl Outcome {
         Self::ALL.into_iter().find(|known| known.as_str() == text)
     }
 
-    /// Returns whether the request failed. Returns `None` for a cancelled request, because the client ended it before
-    /// the result was known.
+    /// Returns whether the request failed. Returns `None` for a cancelled request, because its result is unknown.
     pub const fn is_failure(self) -> Option<bool> {
         match self {
             Self::Ok => Some(false),
@@ -76,7 +75,7 @@ impl Outcome {
     }
 }
 
-/// Result of one choice, as counted in the `call.choices` field of the log.
+/// Result of one response choice, as counted in the log field `call.choices`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Quality {
     Complete,
@@ -113,16 +112,16 @@ impl Quality {
     }
 }
 
-/// Results of all choices of one request. A result is in the set if at least one choice has that result. `complete` is
-/// the exception: all choices must be complete.
+/// Results that occurred in the choices of one request. Exception: `complete` is in the set only if all choices are
+/// complete.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QualitySet(u8);
 
 impl QualitySet {
-    /// This bit is set if the log line has any count of choices.
+    /// Bit that is set if the log line contains counts of choices.
     const SEEN: u8 = 128;
 
-    /// Builds the set from the number of choices with each result. `times` is in the order of [`Quality::ALL`].
+    /// Builds the set from the number of choices with each result, in the order of [`Quality::ALL`].
     pub fn from_counts(times: [u64; Quality::ALL.len()]) -> Self {
         let held = Quality::ALL.into_iter().zip(times).filter(|(_, times)| *times > 0);
         let bits = held.fold(0, |bits, (quality, _)| bits | quality.bit());
@@ -131,7 +130,7 @@ impl QualitySet {
         Self(Self::SEEN | (bits & !complete) | complete_bit)
     }
 
-    /// Returns whether the set contains `quality`, or `None` if the log line has no counts of choices.
+    /// Returns whether the set contains `quality`. Returns `None` if the log line contains no counts of choices.
     pub const fn contains(self, quality: Quality) -> Option<bool> {
         if self.0 & Self::SEEN == 0 {
             return None;
@@ -140,7 +139,7 @@ impl QualitySet {
     }
 }
 
-/// The side of a comparison to which a request belongs.
+/// Side of a comparison (A, B or neither) to which a request belongs.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Side {
     #[default]
@@ -150,7 +149,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Returns the name in reports, or `None` if the request belongs to neither side.
+    /// Returns the name of the side in reports. Returns `None` for neither side.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Self::Neither => None,
@@ -160,7 +159,7 @@ impl Side {
     }
 }
 
-/// One request. Strings are replaced by ids of the interners in [`Log`](crate::read::Log).
+/// One request. Strings are stored as ids. [`Log`](crate::read::Log) contains the strings.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Time at which the request headers arrived, in nanoseconds since 1970.
@@ -179,7 +178,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Id of an absent string in `finish`, `currency` and the buckets.
+    /// Id that means that a string is absent, in `finish`, `currency` and the buckets.
     pub const ABSENT: u16 = u16::MAX;
 
     pub fn new(start: u64, outcome: Outcome) -> Self {
@@ -197,7 +196,7 @@ impl Row {
         }
     }
 
-    /// Sets a number. A negative or infinite value counts as missing.
+    /// Sets a number. A negative, infinite or NaN value is stored as missing.
     pub fn set(&mut self, number: NumericField, value: Option<f64>) {
         let value = value.filter(|value| value.is_finite() && *value >= 0.0);
         if let Some(cell) = self.numbers.get_mut(number as usize) {
@@ -209,19 +208,19 @@ impl Row {
         self.numbers.get(number as usize).copied().filter(|value| !value.is_nan())
     }
 
-    /// Returns a number of a successful request, and `None` for other requests. Otherwise a fast failure would count as
-    /// a fast response.
+    /// Returns a number of a successful request. Returns `None` for other requests, because a fast failure must not
+    /// count as a fast response.
     pub fn value_if_ok(&self, number: NumericField) -> Option<f64> {
         let Outcome::Ok = self.outcome else { return None };
         self.value(number)
     }
 
-    /// Returns the end of the request, in nanoseconds since 1970.
+    /// Returns the end time of the request, in nanoseconds since 1970.
     pub fn end(&self) -> u64 {
         self.after(self.value(NumericField::Duration).unwrap_or(0.0))
     }
 
-    /// Returns the time that is `seconds` after the start, in nanoseconds since 1970.
+    /// Returns the time `seconds` after the start of the request, in nanoseconds since 1970.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -232,7 +231,7 @@ impl Row {
     }
 }
 
-/// Rows in the chunks in which they were parsed. Appending a chunk does not copy existing rows.
+/// All rows, in the chunks in which they were parsed, so that existing rows are not copied when more are added.
 #[derive(Debug, Default)]
 pub struct Rows {
     chunks: Vec<Vec<Row>>,
@@ -240,11 +239,11 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Maximum number of rows: about 2.4 GB of memory, or ten days at 23 requests per second. The report counts the
-    /// requests beyond this limit.
+    /// Maximum number of rows. This number of rows needs about 2.4 GB, for example for ten days at 23 requests per
+    /// second. The report counts the requests that were left out.
     pub const MAX_ROWS: usize = 20_000_000;
 
-    /// Appends rows until the limit is reached. Returns the number of rows that were dropped.
+    /// Appends rows up to the limit. Returns the number of rows that were left out.
     pub fn append(&mut self, mut rows: Vec<Row>) -> usize {
         let beyond = rows.len().saturating_sub(Self::MAX_ROWS - self.len);
         rows.truncate(rows.len() - beyond);

@@ -15,18 +15,18 @@ use crate::statistics::truncate;
 pub const METHOD: &str =
     "Kneedle (Satopää et al., 2011), sensitivity 1, over means in bins of equal width";
 
-/// Number of concurrency bins. With 20 bins, the result is accurate to a twentieth of the concurrency range, and most
-/// bins contain enough time slices.
+/// Number of bins into which the concurrency range is divided. With 20 bins, the result is accurate to a twentieth of
+/// the range, and most bins contain enough time slices.
 const BINS: usize = 20;
-/// Minimum number of time slices of a concurrency level. With fewer slices, the run was at this level only for a
-/// moment, and the mean of the slices is not meaningful.
+/// Minimum number of time slices in a concurrency bin. With fewer slices, the mean of the bin is not meaningful.
 const MIN_SLICES_PER_BIN: u64 = 3;
-/// Minimum number of points of a curve. Fewer points do not show a shape.
+/// Minimum number of points of a curve. With fewer points, the shape of the curve is unknown.
 const MIN_POINTS: usize = 5;
-/// Minimum ratio of highest to lowest concurrency. In a narrower range, noise dominates the shape of the curve.
+/// Minimum ratio of the highest to the lowest concurrency. In a narrower range, noise determines the shape of the
+/// curve.
 const MIN_CONCURRENCY_RATIO: f64 = 2.0;
-/// Minimum height of the saturation point above the diagonal, where 1 is the whole rise of the curve. A straight line
-/// with a little noise stays below this height.
+/// Minimum height of the saturation point above the diagonal, where the whole curve has the height 1. A straight line
+/// with a little noise stays below this minimum.
 const MIN_HEIGHT: f64 = 0.1;
 
 /// A point of the curve of throughput against concurrency.
@@ -60,8 +60,8 @@ impl NoSaturationPoint {
     }
 }
 
-/// Returns the mean throughput of each concurrency bin with enough time slices. Slices without requests in flight are
-/// ignored.
+/// Returns the curve of throughput against concurrency: the mean of each concurrency bin that has enough time slices.
+/// Slices without open requests are ignored.
 pub fn curve(points: &[Point]) -> Vec<Point> {
     let busy = points.iter().filter(|point| point.concurrency > 0.0);
     let concurrencies = busy.clone().map(|point| point.concurrency);
@@ -86,7 +86,7 @@ pub fn curve(points: &[Point]) -> Vec<Point> {
         .collect()
 }
 
-/// Returns the saturation point of a [`curve`], or the reason why the curve has none.
+/// Returns the saturation point of a [`curve`]. Returns the reason if the curve has none.
 pub fn find(curve: &[Point]) -> Result<Point, NoSaturationPoint> {
     if curve.len() < MIN_POINTS {
         return Err(NoSaturationPoint::TooFewPoints);

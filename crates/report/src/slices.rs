@@ -14,7 +14,7 @@ pub struct TimeGrid {
 
 impl TimeGrid {
     /// Divides the time from `from` to `to` into `count` slices. The last slice may end after `to`. Returns `None` if
-    /// `to` is not after `from`.
+    /// the time range is empty.
     pub fn new(from: u64, to: u64, count: usize) -> Option<Self> {
         let span = to.checked_sub(from).filter(|span| *span > 0)?;
         let width = span.div_ceil(count.max(1) as u64);
@@ -25,13 +25,13 @@ impl TimeGrid {
         self.from.saturating_add(self.width.saturating_mul(index as u64))
     }
 
-    /// Returns the index of the slice that contains the time `at`. Times outside the range map to the first or the last
-    /// slice.
+    /// Returns the index of the slice that contains the time `at`. A time outside the range belongs to the first or
+    /// the last slice.
     pub fn slice_index(&self, at: u64) -> usize {
         truncate(self.position(at)).min(self.count.saturating_sub(1))
     }
 
-    /// Returns the distance of `at` from the start of the range, in slices.
+    /// Returns the time from the start of the range to `at`, in units of the slice width.
     fn position(&self, at: u64) -> f64 {
         at.saturating_sub(self.from) as f64 / self.width as f64
     }
@@ -42,9 +42,9 @@ impl TimeGrid {
     }
 }
 
-/// Sums of amounts per slice. An amount often covers many slices, such as the tokens of a long response. Adding an
-/// amount takes constant time. The amounts of its first and last slice are added to `within`. For the full slices
-/// between them, `changes` has an increase at the first slice and a decrease after the last.
+/// Sums of amounts per time slice, such as tokens. An amount can cover many slices, but adding it takes constant time.
+/// `within` contains the parts in its first and last slice. `changes` contains only the start and the end of the full
+/// slices between them.
 #[derive(Debug)]
 pub struct SliceTotals {
     grid: TimeGrid,
@@ -57,8 +57,8 @@ impl SliceTotals {
         Self { grid, within: vec![0.0; grid.count], changes: vec![0.0; grid.count + 1] }
     }
 
-    /// Distributes `amount` evenly over the time from `from` to `to`. If both are in one slice, the whole amount is
-    /// added there.
+    /// Distributes `amount` evenly over the time from `from` to `to`. If the time range is inside one slice, the whole
+    /// amount is added to that slice.
     pub fn add(&mut self, from: u64, to: u64, amount: f64) {
         let (first, last) = (self.grid.slice_index(from), self.grid.slice_index(to));
         if first >= last {

@@ -1,4 +1,4 @@
-//! Computes means and percentiles of a sample, by published definitions.
+//! Computes means and percentiles, by published definitions.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -43,13 +43,13 @@ pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     ratio(sum, count)
 }
 
-/// Returns `sum` ÷ `count`, or `None` if `count` is 0.
+/// Returns `sum` ÷ `count`. Returns `None` if `count` is 0.
 pub fn ratio(sum: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Returns the percentile at `level` (0 to 1) of `sorted`, which is in ascending order, or `None` without values. The
-/// percentile's rank is h = (n − 1) · level for n values. The result is interpolated between the values at ⌊h⌋ and ⌊h⌋
+/// Returns the percentile at `level` (0 to 1). `sorted` contains n values in ascending order. Returns `None` if n is
+/// 0. The rank of the percentile is h = (n − 1) · level. The result is interpolated between the values at ⌊h⌋ and ⌊h⌋
 /// + 1.
 pub fn percentile(sorted: &[f64], level: f64) -> Option<f64> {
     let place = (sorted.len().checked_sub(1)? as f64) * level.clamp(0.0, 1.0);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     proptest! {
-        /// Computes the expected value from the weights of the two neighbours.
+        /// Compares a percentile with the weighted mean of its two neighbours.
         #[test]
         fn a_percentile_lies_between_its_neighbours(
             mut values in proptest::collection::vec(0.0..1e6_f64, 1..200),

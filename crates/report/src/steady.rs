@@ -13,15 +13,16 @@ pub const METHOD: &str = "MSER-5 (White, 1997) on output tokens per time slice, 
 
 /// Number of values per batch.
 pub const BATCH_SIZE: usize = 5;
-/// Minimum number of batches. A shorter series is not searched.
+/// Minimum number of batches. In a shorter series, no steady state is searched.
 const MIN_BATCHES: usize = 10;
 
-/// Returns whether a series is long enough to be searched for a steady state.
+/// Returns whether a series has enough values to search for a steady state.
 pub const fn is_long_enough(series: &[f64]) -> bool {
     series.len() >= MIN_BATCHES * BATCH_SIZE
 }
 
-/// Returns the number of values to remove from the start, or `None` if the series has no steady state.
+/// Returns the number of values to remove from the start of a series, such as warm-up. Returns `None` if the series
+/// has no steady state.
 pub fn truncation(series: &[f64]) -> Option<usize> {
     let batches: Vec<f64> = series
         .chunks_exact(BATCH_SIZE)
@@ -49,7 +50,8 @@ pub fn truncation(series: &[f64]) -> Option<usize> {
     (cut < half).then_some(cut * BATCH_SIZE)
 }
 
-/// Returns the number of values to remove from the end, or `None` if the series has no steady state.
+/// Returns the number of values to remove from the end of a series, such as ramp-down. Returns `None` if the series
+/// has no steady state.
 pub fn truncation_of_end(series: &[f64]) -> Option<usize> {
     let reversed: Vec<f64> = series.iter().rev().copied().collect();
     truncation(&reversed)
@@ -93,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the running sums of `truncation` with the definition in the module documentation.
+        /// Compares the result of `truncation` with the definition in the module documentation.
         #[test]
         fn the_result_minimizes_the_error_of_the_definition(series in proptest::collection::vec(0.0..100.0_f64, 50..120)) {
             let means: Vec<f64> = series.chunks_exact(BATCH_SIZE).map(|b| b.iter().sum::<f64>() / 5.0).collect();

@@ -20,7 +20,7 @@ fn json(text: &str, request: Request) -> Value {
     serde_json::to_value(evaluate(&Request { files, by, ..request }).unwrap()).unwrap()
 }
 
-/// Asserts that `value` follows `schema`, and that the schema names all of its fields.
+/// Checks that `value` follows `schema`, and that the schema contains all fields of `value`.
 fn check(path: &str, value: &Value, schema: &Value, root: &Value) {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#')).unwrap();

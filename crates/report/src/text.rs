@@ -107,7 +107,7 @@ fn judged(out: &mut String, judgement: &AcceptanceResult) {
     *out += if *accepted { "ACCEPTED\n" } else { "REFUSED\n" };
 }
 
-/// Writes rows with aligned columns. A column of numbers is right-aligned, including its heading.
+/// Writes rows with aligned columns. Numbers are aligned to the right, together with their heading.
 fn aligned(out: &mut String, rows: &[Cells]) {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let columns: Vec<(usize, bool)> =

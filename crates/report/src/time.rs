@@ -3,8 +3,8 @@
 use ::time::OffsetDateTime;
 use ::time::format_description::well_known::Rfc3339;
 
-/// Parses a timestamp such as `2026-01-02T03:04:05.678Z` into nanoseconds since 1970. Digits after the ninth
-/// decimal are ignored. Returns `None` for any other format, and for times that do not fit (before 1970, after 2554).
+/// Parses a timestamp such as `2026-01-02T03:04:05.678Z` into nanoseconds since 1970. More than nine decimals are
+/// ignored. Returns `None` for other formats, and for times before 1970 or after 2554.
 pub fn parse(text: &str) -> Option<u64> {
     let time = OffsetDateTime::parse(text, &Rfc3339).ok().filter(|_| text.ends_with('Z'))?;
     u64::try_from(time.unix_timestamp_nanos()).ok()

@@ -1,4 +1,4 @@
-//! Computes the data of the plots: time series of a run, and its throughput against concurrency.
+//! Computes the data of the plots: time series, and throughput against concurrency.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::slices::TimeGrid;
 use crate::statistics::{mean, percentile};
 use crate::window::{self, RunExtent, values_by_slice};
 
-/// Number of slices in a plot, limited by the width of a page.
+/// Number of time slices in a plot. More slices do not fit on a page.
 const SLICES: usize = 120;
 
 /// Time series of one subject. Each list has one value per time slice. A value is `null` if it is undefined in the
@@ -36,7 +36,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Returns the time series of `rows`, or `None` if the run has no duration.
+    /// Returns the time series of `rows`. Returns `None` if the run has no duration.
     pub fn of<'r>(rows: impl Iterator<Item = &'r Row> + Clone, extent: RunExtent) -> Option<Self> {
         let grid = TimeGrid::new(extent.from, extent.to, SLICES)?;
         let seconds = grid.seconds();

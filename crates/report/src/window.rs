@@ -1,4 +1,5 @@
-//! Finds the evaluated part of a run (the window), which excludes warm-up at the start and ramp-down at the end.
+//! Finds the part of a run that is evaluated (the window). The window excludes warm-up at the start and ramp-down at
+//! the end.
 
 use std::time::Duration;
 
@@ -10,15 +11,15 @@ use crate::slices::{SliceTotals, TimeGrid};
 use crate::statistics::mean;
 use crate::{steady, time};
 
-/// Minimum number of requests for a steady-state search. With fewer requests, most time slices would be empty.
+/// Minimum number of requests for a steady-state search. With fewer requests, most time slices are empty.
 const MIN_REQUESTS: u64 = 100;
-/// Number of time slices in a steady-state search: one per ten requests, within this range. The search groups five
-/// slices into a batch. The range therefore gives 20 to 100 batches, each at least one percent of the run.
+/// Range for the number of time slices in a steady-state search. There is one slice per ten requests. The search joins
+/// five slices into a batch, so the range gives 20 to 100 batches.
 const SLICES: std::ops::RangeInclusive<u64> = 100..=500;
 /// Number of requests per time slice.
 const REQUESTS_OF_SLICE: u64 = 10;
 
-/// The part to remove at one end of a run.
+/// How much to remove at the start or the end of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Trim {
     /// Removes everything outside the detected steady state.
@@ -39,7 +40,7 @@ pub struct RunExtent {
 }
 
 impl RunExtent {
-    /// Returns the extent of `rows`, or `None` if the list of rows is empty.
+    /// Returns the time range of `rows`. Returns `None` without rows.
     pub fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<Self> {
         rows.fold(None, |extent: Option<Self>, row| {
             let old = extent.unwrap_or(Self { from: row.start, to: row.start, requests: 0 });
@@ -51,7 +52,8 @@ impl RunExtent {
         })
     }
 
-    /// Divides the run into time slices for the steady-state search. Returns `None` if the run has no duration.
+    /// Divides the run into time slices for the steady-state search. Returns `None` if all requests started and ended
+    /// at the same time.
     pub fn slices(&self) -> Option<TimeGrid> {
         let count = (self.requests / REQUESTS_OF_SLICE).clamp(*SLICES.start(), *SLICES.end());
         let batch = steady::BATCH_SIZE as u64;
@@ -59,11 +61,11 @@ impl RunExtent {
     }
 }
 
-/// Range of start times. A request counts if it started within the range.
+/// A range of times. A request counts if it starts in this range.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StartRange {
     pub from: u64,
-    /// End of the range. It is not part of the range.
+    /// End of the range. A request that starts at this time does not count.
     pub until: u64,
 }
 
@@ -105,7 +107,7 @@ const TOO_FEW: &str = "fewer than 100 requests";
 const NO_TIME: &str = "all requests started and ended at the same time";
 const NEVER: &str = "throughput or latency kept changing for more than half of the run";
 
-/// Returns the window of a run. `rows` are the requests of the run, and `extent` is their time range.
+/// Returns the evaluated window of a run. `rows` are the requests of the run, and `extent` is their time range.
 pub fn find<'r>(
     rows: &(impl Iterator<Item = &'r Row> + Clone),
     extent: RunExtent,
@@ -150,7 +152,7 @@ pub fn find<'r>(
     }
 }
 
-/// Sorts the requests by their start time, and returns the start time of the one with the index `place`.
+/// Returns the start time of the request with the index `place`, in the order of start times.
 fn nth_start<'r>(rows: impl Iterator<Item = &'r Row>, place: u64) -> Option<u64> {
     let mut starts: Vec<u64> = rows.map(|row| row.start).collect();
     starts.sort_unstable();
@@ -201,9 +203,9 @@ fn steady_state<'r>(
     })
 }
 
-/// Returns the number of slices to remove from the start because their latency differs from the later slices. Latency
-/// is the time to first token, or the duration of a response without one. Slices in which no request started are
-/// skipped. Returns 0 if too few slices remain.
+/// Returns the number of time slices to remove from the start, because their latency differs from later slices.
+/// Latency is the time to first token. For a response without this time, latency is the duration. Slices in which no
+/// request started are skipped. Returns 0 if too few slices are left.
 fn latency_cut<'r>(
     rows: impl Iterator<Item = &'r Row>,
     grid: TimeGrid,
@@ -223,7 +225,7 @@ fn latency_cut<'r>(
     Ok(if cut == 0 { 0 } else { places.get(cut).copied().unwrap_or(0) })
 }
 
-/// Returns the values of the requests that started in each slice.
+/// Returns, for each time slice, the values of the requests that started in the slice.
 pub fn values_by_slice<'r>(
     rows: impl Iterator<Item = &'r Row>,
     grid: TimeGrid,
@@ -238,8 +240,8 @@ pub fn values_by_slice<'r>(
     slices
 }
 
-/// Returns the number of output tokens in each slice. The tokens of a response are spread evenly from its first to its
-/// last token.
+/// Returns the number of output tokens in each time slice. The tokens of a response are distributed evenly from its
+/// first to its last token.
 pub fn tokens<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<f64> {
     let mut spread = SliceTotals::new(grid);
     for row in rows {
@@ -253,7 +255,7 @@ pub fn tokens<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<f6
     spread.amounts()
 }
 
-/// Returns the mean number of requests in flight in each slice.
+/// Returns the mean number of open requests in each time slice.
 pub fn concurrency<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<f64> {
     let mut spread = SliceTotals::new(grid);
     for row in rows {
@@ -270,7 +272,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Returns one request per 100 ms for 100 s. The time to first token is 3 s in the first 20 s and 0.2 s afterwards.
+    /// Returns one request per 100 ms for 100 s. In the first 20 s, the time to first token is 3 s, and afterwards 0.2
+    /// s.
     fn rows() -> Vec<Row> {
         (0..1_000)
             .map(|n| {

@@ -1,5 +1,5 @@
-//! Writes a response in OpenAI's formats: as chunks of a stream (`data: {"choices":[{"delta":{"content":"Hi"}}]}`) or
-//! as one JSON body.
+//! Formats a response like OpenAI: as the chunks of a stream (`data: {"choices":[{"delta":{"content":"Hi"}}]}`) or as
+//! one JSON body.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -16,8 +16,8 @@ pub struct ChunkTemplate {
     pub id: String,
     pub created: u64,
     pub model: String,
-    /// Whether the client requested usage at the end of the stream. All other chunks then contain `"usage":null`, like
-    /// OpenAI's.
+    /// Whether the client requested a usage report at the end of the stream. Like OpenAI's chunks, all earlier chunks
+    /// then contain `"usage":null`.
     pub null_usage: bool,
 }
 
@@ -83,7 +83,7 @@ impl ChunkTemplate {
         self.chat(choice, delta, None)
     }
 
-    /// Returns the chunk with the name of the called tool. Its arguments follow in other chunks.
+    /// Returns the chunk with the name of the called tool. Later chunks contain the arguments of the tool.
     pub fn tool_call_chunk(&self, choice: u32, name: &str) -> Bytes {
         let call = ToolDelta {
             index: 0,
@@ -118,7 +118,7 @@ impl ChunkTemplate {
         }
     }
 
-    /// Returns the last chunk, which contains usage and no choice.
+    /// Returns the chunk with the usage report, which contains no choice.
     pub fn usage_chunk(&self, usage: Usage) -> Bytes {
         self.event(&[], Some(usage_json(usage)))
     }

@@ -1,4 +1,4 @@
-//! Builds embedding responses. A vector depends only on its input text.
+//! Builds embedding responses. Equal input texts get equal vectors.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use crate::request::Request;
 /// Number of dimensions of OpenAI's small embedding model.
 const DIMENSIONS: usize = 1_536;
 
-/// Maximum number of dimensions. The largest known model has 4,096.
+/// Maximum number of dimensions of a vector. The largest known model has 4,096.
 const MAX_DIMENSIONS: usize = 4_096;
 
 /// Maximum number of inputs per request. OpenAI has the same limit.
@@ -40,8 +40,8 @@ pub fn response(request: &Request, model: &str, prompt_tokens: u64) -> Bytes {
     Bytes::from(json!({"object": "list", "data": data, "model": model, "usage": usage}).to_string())
 }
 
-/// Returns the inputs of a request. `input` is a string, a list of strings, a list of token ids, or a list of such
-/// lists.
+/// Returns the inputs of a request. The field `input` is a string, a list of strings, a list of token ids, or a list
+/// of lists of token ids.
 fn inputs(input: Option<&Value>) -> Vec<String> {
     match input {
         Some(Value::String(text)) => vec![text.clone()],
@@ -53,7 +53,7 @@ fn inputs(input: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// Returns a vector of length 1 that depends only on `text`.
+/// Returns a vector of Euclidean length 1. Equal texts get equal vectors.
 fn vector(text: &str, dimensions: usize) -> Vec<f32> {
     let mut random = Rng::with_seed(super::hash(0, text.as_bytes()));
     let raw: Vec<f32> = (0..dimensions).map(|_| random.f32() - 0.5).collect();

@@ -1,4 +1,4 @@
-//! Simulates the inference engine of a model: its batch, its queue, its rate limit and its metrics.
+//! Simulates the inference engine of a model: its batch, queue, rate limit and metrics.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,15 +12,15 @@ use tokengauge_types::clock::MonotonicInstant;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The engine of one model, shared by all its requests.
+/// The inference engine of one model. All requests for the model share it.
 #[derive(Debug)]
 pub struct Engine {
     pub profile: Profile,
     running: AtomicU32,
     waiting: AtomicU32,
     slots: Option<Arc<Semaphore>>,
-    /// Number of prompt tokens that were looked up in the prefix cache. `found` counts the tokens that the cache
-    /// contained.
+    /// Number of prompt tokens that were looked up in the prefix cache. `found` counts the tokens that were in the
+    /// cache.
     prefix_lookups: AtomicU64,
     found: AtomicU64,
     limit: Option<Mutex<RateLimiter>>,
@@ -40,8 +40,8 @@ impl Engine {
         }
     }
 
-    /// Counts a request against the rate limit. Returns the state of the limit, if the model has one. An error means
-    /// that the limit rejects the request.
+    /// Counts a request against the rate limit. Returns the state of the limit, or `None` if the model has no limit.
+    /// The error is the state of a limit that rejects the request.
     pub fn admit(&self, at: MonotonicInstant) -> Result<Option<RateLimitState>, RateLimitState> {
         let Some(limit) = &self.limit else { return Ok(None) };
         // An update of the limiter cannot panic half-way, so its state is valid even if the lock is poisoned.
@@ -49,7 +49,7 @@ impl Engine {
         limit.take(at).map(Some)
     }
 
-    /// Waits for a slot in the engine's batch. Dropping the future leaves the queue.
+    /// Waits for a free slot in the engine's batch. Dropping the future removes the request from the queue.
     pub async fn take_slot(self: &Arc<Self>) -> BatchSlot {
         let permit = match &self.slots {
             None => None,
@@ -84,7 +84,7 @@ impl Drop for QueuedRequest<'_> {
     }
 }
 
-/// A slot in the engine's batch. Dropping the slot releases it.
+/// A slot in the engine's batch, which generates one response. The slot becomes free when this value is dropped.
 #[derive(Debug)]
 pub struct BatchSlot {
     engine: Arc<Engine>,
@@ -96,12 +96,12 @@ impl BatchSlot {
         &self.engine.profile
     }
 
-    /// Returns the number of responses being generated, including this one.
+    /// Returns the number of responses that the engine generates now, including this one.
     pub fn batch(&self) -> u32 {
         self.engine.running.load(Ordering::Relaxed)
     }
 
-    /// Looks up a prompt in the simulated prefix cache. Returns the number of tokens that the cache contains.
+    /// Looks up a prompt in the simulated prefix cache. Returns the number of prompt tokens that are in the cache.
     pub fn look_up_prefix(&self, prompt_tokens: u64) -> u64 {
         let most = u32::try_from(prompt_tokens).unwrap_or(u32::MAX);
         let found = Duration::from_secs(most.into()).mul_f64(self.engine.profile.prefix_hits);
@@ -119,11 +119,12 @@ impl Drop for BatchSlot {
     }
 }
 
-/// Rate limit as a token bucket, like OpenAI's. The bucket holds the requests of one minute and refills steadily.
+/// Rate limit with a bucket of requests, like OpenAI's. A full bucket allows the requests of one minute. The bucket
+/// refills steadily.
 #[derive(Debug)]
 struct RateLimiter {
     per_minute: u32,
-    /// Time at which the bucket is full again if no further request arrives.
+    /// Time at which the bucket is full again if no other request arrives.
     full: MonotonicInstant,
 }
 
@@ -132,8 +133,8 @@ impl RateLimiter {
         Self { per_minute, full: MonotonicInstant::ZERO }
     }
 
-    /// Takes one request from the bucket. The result contains the new state of the bucket. An error means that the
-    /// bucket was empty.
+    /// Takes one request from the bucket, and returns the new state of the bucket. If the bucket is empty, returns its
+    /// state as an error.
     fn take(&mut self, at: MonotonicInstant) -> Result<RateLimitState, RateLimitState> {
         let one = MINUTE / self.per_minute.max(1);
         let missing = self.full.since(at);
@@ -152,7 +153,7 @@ impl RateLimiter {
     }
 }
 
-/// State of a rate limit, which OpenAI reports in response headers.
+/// State of the rate limit after a request. Response headers report this state, like OpenAI's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RateLimitState {
     pub limit: u32,
@@ -175,11 +176,11 @@ impl RateLimitState {
     }
 }
 
-/// A metric of an engine: the name after the prefix `vllm:`, the type and a function that reads the value.
+/// A metric of an engine: the name without the prefix `vllm:`, the type, and a function that reads the value.
 type Metric = (&'static str, &'static str, fn(&Engine) -> Option<f64>);
 
-/// Metrics that the simulated engine exports. A model without `slots` has no limit on its KV cache and therefore no
-/// utilization.
+/// Metrics that the simulated engine exports. The utilization of the KV cache is absent if the model has no limit
+/// (`slots`).
 const METRICS: [Metric; 5] = [
     ("num_requests_running", "gauge", |it| Some(load(&it.running))),
     ("num_requests_waiting", "gauge", |it| Some(load(&it.waiting))),
@@ -196,7 +197,7 @@ fn total(tokens: &AtomicU64) -> f64 {
     tokens.load(Ordering::Relaxed) as f64
 }
 
-/// Returns the metrics of all engines, with the names and format of vLLM's `/metrics`.
+/// Returns the metrics of all engines in the format of vLLM's `/metrics` page.
 pub fn metrics_page(engines: &[Arc<Engine>]) -> String {
     let mut page = String::new();
     for (name, kind, value) in METRICS {
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
 
     impl Engine {
-        /// Takes a slot without waiting, even if all slots are in use.
+        /// Takes a slot without waiting, even if no slot is free.
         pub fn take_slot_beyond_limit(self: &Arc<Self>) -> BatchSlot {
             self.slot(None)
         }

@@ -18,7 +18,7 @@ use crate::script::Script;
 use crate::{CREATED, embeddings};
 use tokengauge_types::clock;
 
-/// A valid request, with everything that is needed to answer it.
+/// A valid request, with all data that the response needs.
 pub struct Job {
     pub api: Api,
     pub request: Request,

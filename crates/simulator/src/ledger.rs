@@ -1,4 +1,4 @@
-//! Records the data that was really sent in each response. Tests and the demo check the proxy's telemetry against it.
+//! Records which data each response really sent. Tests and the demo compare the proxy's telemetry with these records.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,24 +8,25 @@ use tokio::sync::Notify;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::label::Name;
 
-/// Default number of entries: several minutes of the demo or several hours of a test, in about 30 MB.
+/// Default maximum number of entries. They need about 30 MB, and are enough for several minutes of the demo or several
+/// hours of a test.
 pub const DEFAULT_CAPACITY: usize = 100_000;
 
 /// One response as the backend sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The request's `x-request-id`, or a generated id. The response carries the same id.
+    /// Value of the request header `x-request-id`, or a generated id. The response has the same id.
     pub request_id: Name,
     pub model: Option<Name>,
     pub stream: bool,
-    /// Tokens of the text that was handed to the socket, counted with o200k_base. The text includes reasoning and tool
+    /// Number of tokens (o200k_base) in the text that was written to the connection, including reasoning and tool
     /// arguments.
     pub tokens: u64,
-    /// Usage that was sent with the response. `None` if no usage was sent.
+    /// Usage that the response reported to the client. `None` if the response reported no usage.
     pub reported: Option<Usage>,
     /// Time at which the whole request was read.
     pub received: MonotonicInstant,
-    /// Time at which the response headers were handed to the connection.
+    /// Time at which the response headers were written to the connection.
     pub head: Option<MonotonicInstant>,
     /// Time of the first write with generated text.
     pub first_token: Option<MonotonicInstant>,
@@ -56,7 +57,7 @@ pub enum Ended {
     Failed(u16),
 }
 
-/// A bounded list of responses. The oldest entries are evicted first.
+/// Records of the responses, up to a limit. When the limit is reached, the oldest record is removed.
 #[derive(Debug)]
 pub struct Ledger {
     state: Mutex<LedgerState>,
@@ -79,17 +80,17 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// Returns all entries in the order in which they ended.
+    /// Returns all records, in the order in which the responses ended.
     pub fn entries(&self) -> Vec<Entry> {
         self.with(|state| state.entries.iter().cloned().collect())
     }
 
-    /// Returns the number of entries that were evicted because the ledger was full.
+    /// Returns the number of records that were removed because the limit was reached.
     pub fn forgotten(&self) -> u64 {
         self.with(|state| state.forgotten)
     }
 
-    /// Waits until at least `count` responses have ended and no response is in progress.
+    /// Waits until at least `count` responses have ended and no response is open.
     pub async fn settled(&self, count: u64) {
         loop {
             let changed = self.changed.notified();
@@ -100,7 +101,7 @@ impl Ledger {
         }
     }
 
-    /// Opens the entry of a response. The entry is recorded when the [`EntryGuard`] is dropped.
+    /// Starts the record of a response. The record is stored when the returned [`EntryGuard`] is dropped.
     pub fn open_entry(self: &Arc<Self>, request_id: Name) -> EntryGuard {
         self.with(|state| state.open += 1);
         let received = clock::now();
@@ -140,8 +141,8 @@ impl Ledger {
     }
 }
 
-/// The entry of a response in progress. If the guard is dropped without a result, the ledger records a client
-/// disconnect, because hyper drops the response early only in this case.
+/// Record of an open response, which is stored when this value is dropped. If no result was set, the record reports a
+/// client disconnect, because only a disconnect makes hyper drop a response early.
 #[derive(Debug)]
 pub struct EntryGuard {
     ledger: Arc<Ledger>,

@@ -51,7 +51,7 @@ pub use crate::profile::Profile;
 /// Models and seed of a backend.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Simulated models. The first one also answers requests for unknown models, under the requested name.
+    /// Simulated models. The first model also answers requests for unknown models, and uses the name in the request.
     pub models: Vec<Profile>,
     pub seed: u64,
 }
@@ -62,21 +62,21 @@ impl Default for Config {
     }
 }
 
-/// Maximum number of open connections, twice as many as the largest benchmark opens. Further connections wait in the
-/// kernel's backlog.
+/// Maximum number of open connections, which is twice the number that the largest benchmark opens. Further connections
+/// wait in the kernel.
 const MAX_CONNECTIONS: usize = 10_000;
 
-/// Maximum size of a request body. No provider accepts a larger one.
+/// Maximum size of a request body. It is at least as large as the limit of every provider.
 const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// Pause after a failed `accept`. If the process has no free file descriptors, `accept` would otherwise fail in a busy
-/// loop until a connection closes.
+/// Pause after a failed `accept`. Without the pause, `accept` would fail in a busy loop while the process has no free
+/// file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Fixed creation time of all responses, so that equal requests get equal bytes.
+/// Creation time in all responses. It is constant, so that equal requests get equal responses.
 const CREATED: u64 = 1_767_225_600;
 
-/// Serves requests until `shutdown` completes, and then drops all connections.
+/// Serves requests until `shutdown` completes, and then closes all connections.
 pub async fn serve(
     listener: TcpListener,
     config: Config,
@@ -212,15 +212,16 @@ impl Backend {
     }
 }
 
-/// Returns the client's request id, so that ledger, client and proxy use the same id. Without one, generates an id from
-/// the order of arrival.
+/// Returns the client's request id, so that client, proxy and simulator use the same id. If the request has no id,
+/// generates one from the order of arrival.
 fn request_id(headers: &http::HeaderMap, arrival: u64) -> Name {
     let made = Name::new(&format!("sim-{arrival:08}")).expect("the generated id is not empty");
     let own = headers.get("x-request-id").and_then(|it| it.to_str().ok());
     own.and_then(Name::new).unwrap_or(made)
 }
 
-/// Computes an FNV-1a hash. It is equal on every machine and in every version, unlike the hash of the standard library.
+/// Computes an FNV-1a hash. Unlike the hash of the standard library, this hash is the same on every machine and in
+/// every version.
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -1,4 +1,4 @@
-//! Describes the behaviour of simulated models: latency, speed, usage reports and faults.
+//! Describes how a simulated model behaves: latency, speed, usage reports and faults.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,46 +9,48 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     pub name: String,
-    /// Time until the first token: `prefill` plus `prefill_per_token` for each prompt token.
+    /// Fixed part of the time to the first token. Each prompt token adds `prefill_per_token`.
     pub prefill: Duration,
     pub prefill_per_token: Duration,
-    /// Time of one decode step: `step` plus `step_per_stream` for each response in generation.
+    /// Fixed part of the time of a decode step. Each response in generation adds `step_per_stream`.
     pub step: Duration,
     pub step_per_stream: Duration,
-    /// Maximum random deviation of a step's time, as a ratio. 0.1 means up to ±10 %.
+    /// Maximum random deviation of the time of a decode step, as a ratio. For example, 0.1 means up to ±10 %.
     pub jitter: f64,
     /// Response length in tokens if the request sets no limit.
     pub tokens: RangeInclusive<u32>,
     pub tokens_per_chunk: u32,
     pub reasoning: Reasoning,
-    /// Calls a tool whenever the request offers one, not only when it requires one.
+    /// Whether the model calls a tool whenever the request offers one. If false, the model calls a tool only if the
+    /// request requires this.
     pub tool_calls: bool,
     pub usage: UsagePolicy,
-    /// Starts a stream with a chunk that contains only the role.
+    /// Whether a stream starts with a chunk that contains only the role.
     pub role_chunk: bool,
-    /// Interval of keep-alive comments (`: ping`) while nothing else is sent.
+    /// Interval of keep-alive comments (`: ping`) in a stream while no other data is sent.
     pub ping: Option<Duration>,
-    /// Maximum number of responses that are generated at the same time. Further requests wait in order of arrival.
+    /// Maximum number of responses that are generated at the same time. Other requests wait in order of arrival.
     pub slots: Option<u32>,
-    /// Part of each prompt that is in the prefix cache and skips prefill, as a ratio from 0 to 1.
+    /// Part of each prompt that is in the prefix cache, as a ratio from 0 to 1. This part takes no prefill time.
     pub prefix_hits: f64,
-    /// Maximum number of requests per minute over all clients. Further requests get status 429.
+    /// Maximum number of requests per minute, for all clients together. Other requests get status 429.
     pub requests_per_minute: Option<u32>,
     pub faults: Faults,
 }
 
-/// Whether a model generates reasoning before the response, and whether it sends the reasoning.
+/// Whether a model generates reasoning before the response text, and whether the response contains this reasoning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Reasoning {
     #[default]
     None,
-    /// Reasoning takes time and is billed, but is not sent. The range is the length in tokens.
+    /// Reasoning takes time and counts as output, but is not sent. The range is its length in tokens.
     Hidden(RangeInclusive<u32>),
-    /// Reasoning is streamed as `reasoning_content`. The range is the length in tokens.
+    /// Reasoning is sent in the field `reasoning_content`. The range is its length in tokens.
     Streamed(RangeInclusive<u32>),
 }
 
-/// When a stream ends with a usage report. Non-streaming responses report usage unless the policy is `Never`.
+/// When a stream reports usage in its last chunk. A response without streaming reports usage for every policy except
+/// `Never`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum UsagePolicy {
     Never,
@@ -61,15 +63,15 @@ pub enum UsagePolicy {
 /// Probabilities and settings of injected faults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
-    /// Probability of a pause in the middle of a stream.
+    /// Probability that a stream pauses, as a ratio from 0 to 1.
     pub stall: f64,
     /// Number of tokens before the pause.
     pub stall_after: u32,
     pub stall_length: Duration,
-    /// Probability of an error status in place of a response.
+    /// Probability that a request gets an error status instead of a response.
     pub failure: f64,
     pub status: u16,
-    /// Probability of a connection that breaks in the middle of a response.
+    /// Probability that the connection breaks during the response.
     pub cut: f64,
     /// Number of tokens before the connection breaks.
     pub cut_after: u32,
@@ -89,7 +91,7 @@ impl Default for Faults {
     }
 }
 
-/// Name of a default model, and a function that changes the typical profile into that of the model.
+/// Name of a predefined model, and a function that changes the profile of a typical model into that of this model.
 type Preset = (&'static str, fn(&mut Profile));
 
 const PRESETS: [Preset; 4] = [
@@ -141,7 +143,7 @@ impl Profile {
         }
     }
 
-    /// Returns the default model with this name. For an unknown name, returns the typical profile under that name.
+    /// Returns the predefined model with this name. For another name, returns the typical profile with this name.
     pub fn named(name: &str) -> Self {
         let mut profile = Self::typical(name);
         if let Some((_, adjust)) = PRESETS.iter().find(|(preset, _)| *preset == name) {
@@ -155,7 +157,7 @@ impl Profile {
         PRESETS.iter().map(|(name, _)| Self::named(name)).collect()
     }
 
-    /// Sets one option. Returns whether the key is known. The error describes the valid values.
+    /// Sets one option. Returns false if the key is unknown. The error lists the valid values.
     fn set(&mut self, key: &str, value: &str) -> Result<bool, &'static str> {
         match key {
             "prefill-ms" => self.prefill = millis(value)?,
@@ -194,7 +196,7 @@ pub const KEYS: &str = "prefill-ms, prefill-us-per-token, step-ms, batch-ms, jit
                         reasoning, tools, role-chunk, usage, ping-ms, slots, prefix-hits, requests-per-minute, stall, stall-after, stall-ms, fail, status, cut, \
                         cut-after";
 
-/// Parses `NAME` or `NAME:key=value,key=value…`. The options change the default model with that name.
+/// Parses `NAME` or `NAME:key=value,key=value…`. The options change the predefined model with this name.
 impl FromStr for Profile {
     type Err = ProfileError;
 
@@ -257,7 +259,7 @@ fn ratio(value: &str) -> Result<f64, &'static str> {
     within(value, 0.0..=1.0, "a ratio between 0 and 1")
 }
 
-/// Parses a number of milliseconds. More than an hour is rejected as a typing error.
+/// Parses a number of milliseconds. A time of more than an hour is probably a typing error and is rejected.
 fn millis(value: &str) -> Result<Duration, &'static str> {
     let millis = within(value, 0.0..=3.6e6, "a number of milliseconds up to 3600000")?;
     Ok(Duration::from_secs_f64(millis / 1e3))

@@ -51,7 +51,7 @@ impl Request {
             .map_err(|error| ApiError::invalid(&format!("invalid JSON body: {error}"), None))
     }
 
-    /// Returns an error if the request lacks the field that its endpoint requires.
+    /// Returns an error if the request lacks the field that its API requires, such as `messages`.
     pub fn require(&self, api: Api) -> Result<(), ApiError> {
         let (there, name) = match api {
             Api::Chat => (self.messages.is_some(), "messages"),
@@ -90,8 +90,8 @@ impl Request {
         text
     }
 
-    /// Returns the name of the tool to call. This is the tool in `tool_choice`. The first offered tool is called if the
-    /// request requires a tool, or if the model is `willing` to call one.
+    /// Returns the name of the tool to call. If `tool_choice` names a tool, returns this tool. Returns the first tool
+    /// if `tool_choice` is `required`, or if the model is `willing`. Returns `None` if `tool_choice` is `none`.
     pub fn tool_to_call(&self, willing: bool) -> Option<&str> {
         let first = self.tools.as_ref()?.first()?;
         let first = first.function.as_ref().and_then(|it| it.name.as_deref());
@@ -105,8 +105,8 @@ impl Request {
     }
 }
 
-/// Collects the text of a prompt: strings in `content`, `text`, `prompt` and `input`. Roles and types are not part of
-/// the text.
+/// Collects the text of a prompt from strings, lists, and the fields `content` and `text` of objects. Roles and types
+/// are not part of the text.
 fn gather(value: &Value, out: &mut String) {
     match value {
         Value::String(text) => {
@@ -122,8 +122,8 @@ fn gather(value: &Value, out: &mut String) {
     }
 }
 
-/// Settings of a single request, in `x-simulate-…` headers. They override the model's profile. Each comment names the
-/// end of the header.
+/// Settings of a single request, which override the model's profile. They are in headers `x-simulate-…`. Each comment
+/// gives the rest of the header name.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Overrides {
     /// `tokens`: exact length of the text in tokens.
@@ -132,9 +132,9 @@ pub struct Overrides {
     pub chunk_tokens: Option<u32>,
     /// `gap-us`: microseconds between two tokens, independent of the load.
     pub gap: Option<Duration>,
-    /// `ttft-us`: microseconds until the first token, independent of the prompt.
+    /// `ttft-us`: microseconds to the first token, for any prompt length.
     pub first: Option<Duration>,
-    /// `stall-after` and `stall-ms`: number of tokens before a pause, and the length of the pause.
+    /// `stall-after` and `stall-ms`: number of tokens before a pause, and length of the pause in milliseconds.
     pub stall_after: Option<u32>,
     pub stall: Option<Duration>,
     /// `status`: error status that replaces the response.
@@ -144,7 +144,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Reads the headers. The error is the name of a header whose value is not a number.
+    /// Reads the settings from the headers. The error is the name of a header whose value is not a number.
     pub fn read(headers: &HeaderMap) -> Result<Self, &'static str> {
         let time = |name, unit: fn(u64) -> Duration| {
             number(headers, name).map(|it| it.map(|it| unit(it.into())))
@@ -177,7 +177,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// Returns the endpoint for the end of the path, so that any base path works.
+    /// Returns the API for the end of a request path, so that a client can use any base path.
     pub fn of(path: &str) -> Option<Self> {
         match path {
             path if path.ends_with("/chat/completions") => Some(Self::Chat),

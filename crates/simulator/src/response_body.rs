@@ -1,4 +1,4 @@
-//! Response bodies that write each chunk at its due time and record the sent data in the ledger.
+//! Response bodies that write each chunk at its scheduled time, and record which data was sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -55,21 +55,21 @@ impl Body for ResponseBody {
     }
 }
 
-/// A response that is sent in one piece: a completion, embeddings, a list or an error.
+/// A response body that is sent in one piece: a completion, embeddings, a list or an error.
 #[derive(Debug)]
 pub struct FullBody {
     bytes: Option<Bytes>,
     /// Whether to break the connection in the middle of the body.
     cut: bool,
     flushed: bool,
-    /// Number of tokens to record once the body is handed to the connection.
+    /// Number of tokens to record when the body is written to the connection.
     tokens: u64,
     ended: Ended,
     guard: Option<EntryGuard>,
 }
 
 impl FullBody {
-    /// Creates a body that has no entry in the ledger.
+    /// Creates a body for a response that is not recorded in the ledger.
     pub const fn plain(bytes: Bytes) -> Self {
         Self {
             bytes: Some(bytes),
@@ -90,8 +90,7 @@ impl FullBody {
         Self { ended: Ended::Failed(status), ..Self::generated(bytes, 0, guard) }
     }
 
-    /// Breaks the connection after half of the body. The recorded token count is then too high, because it covers the
-    /// whole text.
+    /// Breaks the connection after half of the body. The recorded number of tokens still covers the whole text.
     pub fn cut(mut self) -> Self {
         self.cut = true;
         self.ended = Ended::Cut;
@@ -113,8 +112,8 @@ impl FullBody {
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
-    /// Ends the body. To break the connection, waits until the first half has reached the socket. hyper flushes its
-    /// buffer when the body returns `Pending`.
+    /// Ends the body. If the connection must break, first returns `Pending`, because hyper then writes the first half
+    /// to the socket.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> FramePoll {
         if !self.cut {
             return Poll::Ready(None);
@@ -140,12 +139,12 @@ pub struct StreamBody {
     guard: EntryGuard,
     /// Index of the next write in the script.
     next: usize,
-    /// Due time of the next write. `None` until it is computed.
+    /// Scheduled time of the next write. `None` if it was not computed yet.
     due: Option<MonotonicInstant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Time of the last write. The next keep-alive comment is due one `ping` interval after the last write.
+    /// Time of the last write. A keep-alive comment follows if nothing else is written for the time `ping`.
     quiet_since: MonotonicInstant,
-    /// Whether the last frame may still be in hyper's buffer, because hyper has not flushed since.
+    /// Whether the last frame may still be in hyper's buffer and must be flushed.
     unflushed: bool,
 }
 
@@ -178,8 +177,8 @@ impl StreamBody {
         }
     }
 
-    /// Returns the next frame. After each frame, returns `Pending` once, because hyper then flushes its buffer. Every
-    /// chunk is therefore a separate write, even if the next chunk is already due.
+    /// Returns the next frame. Then returns `Pending` once, so that hyper flushes its buffer. Every chunk is therefore
+    /// a separate write, even if the next chunk is already due.
     fn poll(&mut self, cx: &mut Context<'_>) -> FramePoll {
         if std::mem::take(&mut self.unflushed) {
             cx.waker().wake_by_ref();
@@ -207,7 +206,8 @@ impl StreamBody {
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
-    /// Returns the number of decode steps before `write`, whether or not its due time is already computed.
+    /// Returns the number of decode steps before `write`. If the time of `write` is already scheduled, subtracts its
+    /// own steps.
     const fn steps_before(&self, write: ScriptedWrite) -> u32 {
         match (write, self.due) {
             (ScriptedWrite::Chunk { steps, .. }, Some(_)) => self.schedule.steps() - steps,
@@ -264,7 +264,7 @@ impl StreamBody {
     }
 }
 
-/// Records the response in the ledger. This code runs once for each stream, however the stream ends.
+/// Records the tokens and the result of the response in the ledger, when the stream ends for any reason.
 impl Drop for StreamBody {
     fn drop(&mut self) {
         self.guard.entry.tokens = self.script.sent_tokens();

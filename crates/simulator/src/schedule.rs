@@ -1,4 +1,4 @@
-//! Computes when each chunk of a response is due, and draws the faults that are injected into the response.
+//! Computes when to send each chunk of a response, and which faults to inject into the response.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use tokengauge_types::clock::MonotonicInstant;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct InjectedFaults {
     pub status: Option<u16>,
-    /// Number of tokens before a pause, and length of the pause.
+    /// Number of tokens before a pause, and the length of the pause.
     pub stall: Option<(u32, Duration)>,
     /// Number of tokens before the connection breaks.
     pub cut: Option<u32>,
 }
 
 impl InjectedFaults {
-    /// Draws the faults of one response. Always draws three random numbers, so that a change of one probability does
-    /// not affect the other faults.
+    /// Selects the faults of one response at random. Always uses three random numbers, so that the probability of one
+    /// fault does not affect the others.
     pub fn draw(profile: &Profile, overrides: &Overrides, random: &mut Rng) -> Self {
         let faults = &profile.faults;
         let [fails, stalls, breaks] = [faults.failure, faults.stall, faults.cut]
@@ -37,7 +37,7 @@ impl InjectedFaults {
     }
 }
 
-/// Due times of the chunks of one response. Each due time is computed from the previous due time, not from the time of
+/// Times at which to send the chunks of one response. Each time is computed from the previous scheduled time, not from
 /// the actual write. A late chunk therefore does not delay later chunks, and the average rate is correct although
 /// timers have a resolution of 1 ms.
 #[derive(Debug)]
@@ -51,7 +51,8 @@ pub struct TokenSchedule {
 }
 
 impl TokenSchedule {
-    /// Starts the schedule. The first token is due after the prefill and the steps of hidden reasoning.
+    /// Starts the schedule at time `at`. The first token follows after the prefill and the decode steps of hidden
+    /// reasoning.
     pub fn start(
         slot: BatchSlot,
         (overrides, faults): (&Overrides, InjectedFaults),
@@ -70,8 +71,8 @@ impl TokenSchedule {
         schedule
     }
 
-    /// Returns the due time of the next chunk, which takes `steps` decode steps. The prefill already generates the
-    /// first token, so this token takes no decode step.
+    /// Returns the time at which to send the next chunk. The chunk takes `steps` decode steps. The first token of the
+    /// response takes none, because the prefill generates this token.
     pub fn next(&mut self, steps: u32) -> MonotonicInstant {
         if let Some((_, length)) = self.stall.take_if(|(after, _)| self.steps >= *after) {
             self.due = self.due + length;

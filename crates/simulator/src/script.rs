@@ -1,6 +1,7 @@
-//! Generates the whole content of a response, and its division into chunks, before the first byte is sent.
+//! Generates the whole content of a response, divided into chunks, before the first byte is sent.
 //!
-//! The request, the model and a seed determine the content. The script also tracks how much of the text was sent.
+//! The content depends only on the request, the model and a seed. The script also tracks how much of the text was
+//! sent.
 
 use fastrand::Rng;
 
@@ -10,7 +11,7 @@ use crate::request::{Api, Overrides, Request};
 use crate::sentences::Sentences;
 use crate::tokens;
 
-/// Maximum length of a response in tokens: the context length of a model with 128 k tokens.
+/// Maximum length of a response in tokens, which is the context length of a 128k model.
 pub const MAX_RESPONSE_TOKENS: u32 = 131_072;
 
 /// The content of a whole response, and the order in which it is sent.
@@ -21,7 +22,7 @@ pub struct Script {
     pub writes: Vec<ScriptedWrite>,
     pub finish: &'static str,
     pub tool: Option<String>,
-    /// Decode steps of hidden reasoning, which the model generates but does not send.
+    /// Number of decode steps for hidden reasoning, which the model generates but does not send.
     pub hidden: u32,
     pub prompt_tokens: u64,
 }
@@ -42,12 +43,13 @@ pub enum PartKind {
     Tool,
 }
 
-/// One write to the connection. `Role`, `ToolCallStart` and `Finish` contain the number of the choice.
+/// One write to the connection. The number in `Role`, `ToolCallStart` and `Finish` is the number of the choice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ScriptedWrite {
     Role(u32),
     ToolCallStart(u32),
-    /// Sends the text of `part` from the end of its previous chunk to byte `end`. The chunk takes `steps` decode steps.
+    /// Sends the text of the part with the index `part`, from the end of its last chunk to byte `end`. The text takes
+    /// `steps` decode steps.
     Chunk {
         part: u32,
         end: u32,
@@ -93,13 +95,13 @@ impl Script {
         script
     }
 
-    /// Returns the script of a call that generates no text, such as embeddings.
+    /// Returns a script without generated text, for example for an embeddings request.
     pub fn prompt_only(request: &Request) -> Self {
         Self { prompt_tokens: tokens::count_prompt(&request.prompt_text()), ..Self::default() }
     }
 
-    /// Interleaves the writes of all choices: one chunk of each choice in turn. An engine decodes all choices in one
-    /// batch, so only the steps of the first choice take time.
+    /// Merges the writes of all choices: one write of each choice in turn. An engine decodes all choices in one batch.
+    /// Therefore, only the steps of the first choice take time.
     fn interleave(&mut self, lines: Vec<Vec<ScriptedWrite>>) {
         let mut lines: Vec<_> = lines.into_iter().map(Vec::into_iter).collect();
         loop {
@@ -115,12 +117,12 @@ impl Script {
         }
     }
 
-    /// Returns the part with the text of one kind in one choice.
+    /// Returns the text of one kind, such as reasoning, in one choice.
     pub fn text(&self, choice: u32, kind: PartKind) -> Option<&Part> {
         self.parts.iter().find(|part| part.choice == choice && part.kind == kind)
     }
 
-    /// Returns the decode steps of all text that is sent.
+    /// Returns the number of decode steps for all text that is sent.
     pub fn shown_steps(&self) -> u32 {
         let steps = |write: &ScriptedWrite| {
             if let ScriptedWrite::Chunk { steps, .. } = write { *steps } else { 0 }
@@ -128,7 +130,7 @@ impl Script {
         self.writes.iter().map(steps).sum()
     }
 
-    /// Returns the token usage of the whole response, as counted by the encoder.
+    /// Returns the token usage of the whole response. The tokens are counted with the encoding of the model.
     pub fn usage(&self) -> Usage {
         let count = |part: &Part| (part.kind, tokens::count(&part.text));
         let counts: Vec<_> = self.parts.iter().map(count).collect();
@@ -142,13 +144,13 @@ impl Script {
         }
     }
 
-    /// Returns the number of tokens in the text that was sent so far.
+    /// Returns the number of tokens in the text that was already sent.
     pub fn sent_tokens(&self) -> u64 {
         let sent = self.parts.iter().map(|part| part.text.get(..part.sent).unwrap_or_default());
         sent.map(tokens::count).sum()
     }
 
-    /// Marks all text as sent, because a non-streaming response sends it at once.
+    /// Marks all text as sent, for a response without streaming.
     pub fn send_all(&mut self) {
         for part in &mut self.parts {
             part.sent = part.text.len();
@@ -157,7 +159,7 @@ impl Script {
 }
 
 impl Part {
-    /// Marks the text up to byte `end` as sent, and returns the newly sent text.
+    /// Marks the text up to byte `end` as sent. Returns the part of the text that was not sent before.
     pub fn take(&mut self, end: u32) -> &str {
         let from = std::mem::replace(&mut self.sent, end as usize);
         self.text.get(from..self.sent).unwrap_or_default()
@@ -165,7 +167,7 @@ impl Part {
 }
 
 impl ScriptedWrite {
-    /// Returns the decode steps of a chunk, or `None` for other writes, which take no time.
+    /// Returns the number of decode steps of a chunk. Returns `None` for other writes, which take no time.
     const fn steps_mut(&mut self) -> Option<&mut u32> {
         if let Self::Chunk { steps, .. } = self { Some(steps) } else { None }
     }
@@ -183,7 +185,7 @@ struct ScriptWriter<'a> {
 }
 
 impl ScriptWriter<'_> {
-    /// Generates the parts of one choice and returns the writes that send them.
+    /// Generates the text of one choice. Returns the writes that send this text.
     fn choice(&mut self, choice: u32) -> Vec<ScriptedWrite> {
         let mut writes = Vec::new();
         let mut left = self.most;
@@ -223,7 +225,7 @@ impl ScriptWriter<'_> {
     }
 }
 
-/// Converts an index or a length. The text of [`MAX_RESPONSE_TOKENS`] tokens is much shorter than 2³² bytes.
+/// Converts an index or a length to 32 bits. This cannot overflow, because a response is much shorter than 2³² bytes.
 fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -239,7 +241,7 @@ mod tests {
         Script::generate(&profile, &request, settings, &mut Rng::with_seed(1))
     }
 
-    /// Replays the writes and returns the text that a client would assemble from them.
+    /// Performs the writes, and returns the texts that a client would receive.
     fn render(script: &mut Script) -> Vec<String> {
         let mut texts = vec![String::new(); script.parts.len()];
         for write in script.writes.clone() {

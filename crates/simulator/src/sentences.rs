@@ -1,8 +1,8 @@
-//! Generates the text of simulated responses: reproducible sentences in pieces of one token each.
+//! Generates the text of simulated responses: sentences, in pieces of at most one token. Equal seeds give equal text.
 
 use fastrand::Rng;
 
-/// A generated text. `ends` has the end of each piece, in bytes.
+/// A generated text. `ends` contains the end of each piece (a word or a punctuation mark), as a byte offset.
 pub struct Sentences {
     pub text: String,
     pub ends: Vec<usize>,
@@ -11,9 +11,9 @@ pub struct Sentences {
 impl Sentences {
     /// Generates a text of `pieces` pieces.
     ///
-    /// A piece is a word with the space before it, or a punctuation mark. A test checks that each piece is at most one
-    /// token in o200k_base. A text of n pieces therefore has at most n tokens. The backend still counts tokens with the
-    /// encoder, because the encoder can merge neighbouring pieces.
+    /// A piece is a punctuation mark, or a word with the space before it. A test checks that no piece has more than
+    /// one token in o200k_base, so n pieces have at most n tokens. Tokens are still counted with the encoder, because
+    /// the encoder can join neighbouring pieces into one token.
     pub fn write(random: &mut Rng, pieces: u32) -> Self {
         let (mut text, mut ends) = (String::new(), Vec::with_capacity(pieces as usize));
         let mut place = SentencePosition::Start;
@@ -24,7 +24,8 @@ impl Sentences {
         Self { text, ends }
     }
 
-    /// Wraps the text as tool arguments, `{"query":"…"}`. The JSON before and after the text forms separate pieces.
+    /// Returns the text as tool arguments, `{"query":"…"}`. The JSON before the text and the JSON after it are
+    /// separate pieces.
     pub fn as_arguments(&self) -> Self {
         const HEAD: &str = "{\"query\":\"";
         let text = format!("{HEAD}{}\"}}", self.text);
@@ -99,8 +100,8 @@ const WORDS: [&str; 120] = [
     "moves", "turns", "keeps",
 ];
 
-/// Words whose characters take several bytes or tokens. A text in plain English would hide counting errors for such
-/// characters.
+/// Words whose characters take several bytes or tokens. With plain English text only, tests would miss counting errors
+/// for such characters.
 const FOREIGN: [&str; 24] = [
     "für", "über", "être", "très", "niño", "mañana", "não", "são", "и", "не", "что", "для", "του",
     "και", "的", "日", "في", "من", "है", "के", "여", "이", "också", "için",

@@ -64,7 +64,7 @@ impl Running {
         String::from_utf8(body.to_vec()).unwrap()
     }
 
-    /// Returns the data of each frame in order of arrival, and whether the stream ended without an error.
+    /// Returns the data of each body frame, and whether the stream ended without an error.
     async fn stream(&self, body: &str, headers: &[(&str, &str)]) -> (Vec<String>, bool) {
         let mut body = self.post("/v1/chat/completions", body, headers).await.into_body();
         let mut frames = Vec::new();

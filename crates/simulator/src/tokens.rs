@@ -1,23 +1,24 @@
-//! Counts tokens with the encoding of the simulated models, o200k_base.
+//! Counts tokens with o200k_base, the encoding of the simulated models.
 //!
-//! The counts come from the crate `tiktoken-rs`, not from `tokengauge_llm::count`, because the demo checks the proxy's
-//! counts against them. Loading the encoding takes about 50 MB and 0.1 s, but only in processes that simulate a
-//! backend.
+//! The demo compares these counts with the counts of the proxy. This module therefore uses the crate `tiktoken-rs`,
+//! not `tokengauge_llm::count`. The encoding takes about 50 MB and 0.1 s to load, but only in processes that simulate
+//! a backend.
 
 pub fn count(text: &str) -> u64 {
     tiktoken_rs::o200k_base_singleton().count_ordinary(text) as u64
 }
 
-/// Loads the encoding in advance, so that no stream waits for it. Blocks for about 0.1 s.
+/// Loads the encoding (about 0.1 s) before the first request, so that no stream waits for it.
 pub fn load() {
     tiktoken_rs::o200k_base_singleton();
 }
 
-/// Maximum length in bytes of a prompt that is counted exactly. Counting megabytes would delay all streams on the
-/// thread.
+/// Maximum length of a prompt whose tokens are counted, in bytes. Counting a longer prompt would delay all streams of
+/// the thread.
 const MAX_COUNTED_BYTES: usize = 64 << 10;
 
-/// Returns the number of tokens in a prompt. A prompt of more than 64 KiB is estimated at four bytes per token.
+/// Returns the number of tokens in a prompt. For a prompt of more than 64 KiB, returns an estimate of one token per
+/// four bytes.
 pub fn count_prompt(text: &str) -> u64 {
     if text.len() <= MAX_COUNTED_BYTES { count(text) } else { text.len() as u64 / 4 }
 }

@@ -1,4 +1,4 @@
-//! Configuration of the sidecar of one pod. The pod's annotations override the command-line flags.
+//! Reads the sidecar configuration of one pod. Annotations of the pod override the command-line flags.
 
 use std::str::FromStr;
 
@@ -15,7 +15,7 @@ use tokengauge_types::url::UpstreamTarget;
 
 const PREFIX: &str = "tokengauge.dev/";
 
-/// Former names of annotations, each with its current name. Both are accepted; the current one takes precedence.
+/// Former names of annotations, each with its current name. If a pod sets both names, the current name is used.
 const RENAMED: [(&str, &str); 2] = [("objectives", "slos"), ("drain", "shutdown-grace-period")];
 
 const DEFAULT_LISTEN_PORT: u16 = 4000;
@@ -29,7 +29,7 @@ pub(super) struct SidecarConfig {
     pub(super) image: String,
     pub(super) has_annotations: bool,
     pub(super) listen: u16,
-    /// Whether the user chose the listen port. The user must then point the Service to this port.
+    /// Whether a flag, an annotation or an earlier injection sets the listen port. If false, the default port is used.
     pub(super) listen_is_explicit: bool,
     pub(super) admin: u16,
     pub(super) native: bool,
@@ -41,7 +41,8 @@ pub(super) struct SidecarConfig {
 }
 
 impl SidecarConfig {
-    /// Reads the sidecar configuration of a pod template. Returns an error if the template requests no sidecar.
+    /// Reads the sidecar configuration of a pod template. Returns [`NoChange::Skipped`] if the template requests no
+    /// sidecar.
     pub(super) fn of(
         object: &Value,
         template: &Value,
@@ -69,7 +70,7 @@ impl SidecarConfig {
         Ok(config)
     }
 
-    /// Returns the sidecar's ports with the annotations that set them.
+    /// Returns the sidecar's two ports, each with the name of the annotation that sets it.
     pub(super) fn ports(&self) -> [(u16, &'static str); 2] {
         [(self.listen, "listen-port"), (self.admin, "admin-port")]
     }
@@ -80,8 +81,8 @@ struct Annotations<'a> {
 }
 
 impl<'a> Annotations<'a> {
-    /// Reads the annotations of a pod template. Rejects unknown names, because a misspelled annotation would
-    /// silently leave the default in place.
+    /// Reads the annotations of a pod template. Returns an error for an unknown name, because a misspelled annotation
+    /// would have no effect.
     fn of(template: &'a Value) -> Result<Self, InjectError> {
         let mut values = Vec::new();
         for (key, value) in all_annotations(template) {
@@ -106,7 +107,7 @@ impl<'a> Annotations<'a> {
         Ok(Self { values })
     }
 
-    /// Rejects annotations that the flag `--pin` reserves for the operator.
+    /// Returns an error if the pod sets an annotation that the flag `--pin` forbids.
     fn check_pinned(&self, settings: &Settings) -> Result<(), InjectError> {
         let is_pinned = |name: &str| settings.pin.iter().any(|pinned| pinned == name);
         match self.values.iter().find(|(name, _)| is_pinned(name)) {
@@ -127,7 +128,7 @@ impl<'a> Annotations<'a> {
         parse(text.trim()).map(Some).map_err(invalid)
     }
 
-    /// Returns a copy of the flags, overridden by the values of the annotations.
+    /// Returns a copy of the flags in which the pod's annotations override single values.
     fn override_settings(&self, flags: &Settings) -> Result<Settings, InjectError> {
         let flags = flags.clone();
         Ok(Settings {
@@ -178,7 +179,7 @@ fn all_annotations(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
         .flat_map(Map::iter)
 }
 
-/// Rejects annotations that are on the workload but not on its pod template, where they have no effect.
+/// Returns an error if an annotation is on the workload but not on its pod template, because it has no effect there.
 fn check_placement(object: &Value, template: &Value) -> Result<(), InjectError> {
     let misplaced = all_annotations(object).find(|(key, _)| {
         key.starts_with(PREFIX) && all_annotations(template).all(|(other, _)| other != *key)

@@ -1,8 +1,9 @@
-//! Objects that were read from a cluster, and how to apply their changes to the cluster.
+//! Objects that were read from a cluster, and instructions for applying their changes to the cluster.
 //!
-//! The output of `kubectl get` is not a manifest. `kubectl apply` does not remove the fields that were removed
-//! from this output. Pods and Jobs are immutable, and controllers overwrite the objects that they manage. All
-//! statements about kubectl and the API server were tested with kubectl 1.32 and kube-apiserver 1.34.
+//! The output of `kubectl get` cannot be edited and applied like a manifest. For example, `kubectl apply` does not
+//! remove a field that was deleted from this output. Pods and Jobs are immutable, and controllers overwrite the
+//! objects that they manage. All statements about kubectl and the API server were tested with kubectl 1.32 and
+//! kube-apiserver 1.34.
 
 use std::collections::BTreeMap;
 
@@ -15,39 +16,40 @@ use super::record::RECORD_POINTER;
 const LAST_APPLIED: &str =
     "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 
-/// Maximum number of objects that one message lists by name. The message gives only the count of the others.
+/// Maximum number of objects that one message names. If there are more objects, the message ends with the number of
+/// the other objects.
 const MAX_NAMES: usize = 5;
 
-/// An object from a cluster that was changed, or that was skipped because another object manages it.
+/// An object that was read from a cluster. The object was changed, or it was skipped because another object manages
+/// it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClusterObject {
-    /// `kind/name` of the object. If another object manages it, the text also names that object.
+    /// Name of the object, such as `pod/vllm-0`. With a controller: `pod/vllm-0 (of statefulset/vllm)`.
     name: String,
     method: ReapplyMethod,
 }
 
-/// How to apply a changed object to the cluster from which it was read, in the order of the instructions.
+/// How to apply a changed object to its cluster. The instructions for the user have the order of these variants.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum ReapplyMethod {
     /// Run `kubectl replace` with the whole object.
     Replace,
-    /// Change the manifest that was applied with `kubectl apply`, then apply it again. `kubectl replace` would
-    /// record the whole object as the applied manifest. The next `kubectl apply` would then remove every field
-    /// that the API server and controllers have set.
+    /// Change the manifest that was applied with `kubectl apply`, then apply the manifest again. `kubectl replace`
+    /// would record all fields of the object as applied. The next `kubectl apply` would then remove the fields that
+    /// only the API server and controllers have set.
     Manifest,
-    /// The object is a pod without a controller. Its containers are immutable.
+    /// Delete the pod and create it again, because the containers of a pod are immutable.
     Pod,
-    /// The object is a Job without a controller. Its pod template is immutable. This copy cannot be created
-    /// again, because it selects pods by the old `uid` of the Job.
+    /// Delete the Job and apply its changed manifest, because the pod template of a Job is immutable. This copy cannot
+    /// be created again, because it selects pods by the old `uid` of the Job.
     Job,
-    /// Change the object that manages this object. A Deployment, for example, replaces a changed ReplicaSet
-    /// with a new ReplicaSet.
+    /// Change the object that manages this object. For example, change the Deployment of a ReplicaSet.
     Owner,
 }
 
 impl ClusterObject {
-    /// Returns the object if it was read from a cluster. Returns `None` for a manifest, in which no API server
-    /// has set fields.
+    /// Returns the object if it was read from a cluster. Returns `None` for a manifest, which has no fields from an
+    /// API server.
     pub fn of(object: &Value) -> Option<Self> {
         if !is_from_cluster(object) {
             return None;
@@ -67,12 +69,12 @@ impl ClusterObject {
     }
 }
 
-/// Returns whether the object comes from a cluster and a controller would overwrite any change to it.
+/// Returns whether the object was read from a cluster and has a controller, which would overwrite any change.
 pub(super) fn is_controlled(object: &Value) -> bool {
     is_from_cluster(object) && controller(object).is_some()
 }
 
-/// Returns one line of instructions per method, with the objects to which the method applies. `command` is
+/// Returns one line of instructions for each method, with the names of the objects that need this method. `command` is
 /// `inject` or `uninject`.
 pub fn reapply_instructions(objects: &[ClusterObject], command: &str) -> Vec<String> {
     let mut names = BTreeMap::<ReapplyMethod, Vec<&str>>::new();
@@ -121,8 +123,8 @@ fn list_names(names: &[&str]) -> String {
     }
 }
 
-/// Returns whether an API server has set fields of the object. An empty `creationTimestamp` or `status` does
-/// not count, because manifest generators write `creationTimestamp: null` and empty or all-zero statuses.
+/// Returns whether an API server has set fields of the object. An empty `creationTimestamp` or `status` does not
+/// count, because tools that generate manifests write such fields, too.
 fn is_from_cluster(object: &Value) -> bool {
     let metadata = object.get("metadata");
     ["uid", "resourceVersion", "managedFields", "creationTimestamp"]
@@ -132,7 +134,7 @@ fn is_from_cluster(object: &Value) -> bool {
         || object.get("status").is_some_and(is_set)
 }
 
-/// Returns whether the value contains anything except nulls, empty values and zeros.
+/// Returns whether the value contains more than nulls, empty values, zeros and `false`.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -150,8 +152,7 @@ fn controller(object: &Value) -> Option<String> {
     Some(format!("{}/{}", text(owner, "/kind")?.to_ascii_lowercase(), text(owner, "/name")?))
 }
 
-/// Returns whether the annotation of `kubectl apply` holds a manifest that the user can change instead of the
-/// object.
+/// Returns whether the annotation of `kubectl apply` contains a manifest that the user can change and apply again.
 fn has_manifest(object: &Value) -> bool {
     let last_applied =
         text(object, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());

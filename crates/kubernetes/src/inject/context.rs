@@ -1,5 +1,5 @@
-//! Objects of the input that depend on an injected workload, such as Services and ConfigMaps. A Service that
-//! selects injected pods is changed to target their sidecars.
+//! Objects of the input that an injection reads or changes in addition to the workload, such as Services. A Service
+//! that targets the engine's port by number is changed to target the sidecar's port.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +14,19 @@ use super::pod::{self, DeclaredPort};
 use super::record::{self, Record};
 use super::settings::Settings;
 
-/// All objects of the input, and the selection of objects that get a sidecar.
+/// All objects of the input, and the names of the objects that get a sidecar.
 #[derive(Debug, Default)]
 pub struct InjectionContext {
-    /// All objects of the input. Services are stored in their state before any injection. Services that a
+    /// All objects of the input. Services are stored as they were before an earlier injection. Services that a
     /// controller manages are left out.
     objects: Vec<Value>,
     workloads: Vec<Workload>,
     /// `kind/name` of the objects that get a sidecar. An empty list selects all objects.
     only: Vec<String>,
-    /// Whether the input has several workloads that request a sidecar. A flag for a single workload, such as a
-    /// port, is then ambiguous.
+    /// Whether several workloads of the input request a sidecar and `--only` selects none of them. The flag
+    /// `--mode inbound` then applies only to workloads that run a known engine.
     pub(super) has_several_workloads: bool,
-    /// Whether `inject` replaces an existing sidecar if its settings differ.
+    /// Whether `inject` replaces an existing sidecar that has other settings.
     pub(super) updates_sidecars: bool,
 }
 
@@ -38,17 +38,17 @@ struct Workload {
     takeover: Option<Takeover>,
 }
 
-/// A port that the sidecar takes over from an engine.
+/// A port that the sidecar takes over: `old` is the engine's port, and `new` is the sidecar's port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Takeover {
     pub(super) old: u16,
     pub(super) new: u16,
-    /// Whether the Services of the input must be changed to target the sidecar's port. False if the user has
-    /// configured the Services.
+    /// Whether Services in the input that target `old` by number are changed to target `new`. False if the user must
+    /// change the Service.
     pub(super) updates_services: bool,
 }
 
-/// The pods of one workload, with the namespace and labels that selectors match.
+/// The pods of one workload: the namespace and the labels by which other objects select these pods.
 #[derive(Debug)]
 pub(super) struct PodSet {
     namespace: Option<String>,
@@ -64,8 +64,8 @@ impl PodSet {
         }
     }
 
-    /// Returns whether the object may be in the same namespace as the pods. An object without a namespace gets
-    /// the namespace of the kubectl command. kubectl rejects an input with any other namespace.
+    /// Returns whether the object may be in the same namespace as the pods. True if one of them has no namespace,
+    /// because kubectl sets the namespace when it applies the input.
     fn may_share_namespace(&self, object: &Value) -> bool {
         let namespace = text(object, "/metadata/namespace");
         let own = self.namespace.as_deref();
@@ -87,13 +87,13 @@ impl PodSet {
 }
 
 impl InjectionContext {
-    /// Returns a context for a single object, as the webhook uses it. Existing sidecars stay unchanged.
+    /// Returns a context for the webhook, which injects one object at a time. Existing sidecars stay unchanged.
     pub fn standalone() -> Self {
         Self::default()
     }
 
-    /// Returns a context with all objects of the input. Only the objects named in `only`, such as
-    /// `deployment/vllm`, get a sidecar. If `only` is empty, all objects get one.
+    /// Returns a context with all objects of the input. `only` names the objects that may get a sidecar, such as
+    /// `deployment/vllm`. If `only` is empty, every object may get one.
     pub fn new(objects: &[&Value], settings: &Settings, only: &[String]) -> Self {
         let requested = objects.iter().filter(|object| requests_sidecar(object, settings)).count();
         let mut context = Self {
@@ -122,8 +122,8 @@ impl InjectionContext {
         self.only.is_empty() || self.only.contains(&kind::object_name(object))
     }
 
-    /// Returns whether the object stays unchanged because its controller would overwrite the change. Always
-    /// false in the webhook, which receives pods before they are created.
+    /// Returns whether `inject` skips the object because its controller would overwrite the change. Always false in
+    /// the webhook, which receives each pod before the pod exists.
     pub(super) fn skips_controlled(&self, object: &Value) -> bool {
         self.updates_sidecars && cluster_object::is_controlled(object)
     }
@@ -132,7 +132,7 @@ impl InjectionContext {
         self.workloads.iter().filter(|workload| workload.pods.is_behind(service)).collect()
     }
 
-    /// Returns whether a Service with a cluster IP targets this port of the pods by number.
+    /// Returns whether a Service of the input targets this port of the pods by number. Headless Services do not count.
     pub(super) fn has_service_by_number(&self, pods: &PodSet, port: u16) -> bool {
         let mut services = self.objects.iter().filter(|object| kind::is_service(object));
         services.any(|service| {
@@ -142,7 +142,8 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the headless Services that target the port. Their clients connect to the pods directly.
+    /// Returns the headless Services that target the port. Their clients connect to the pods directly and bypass the
+    /// sidecar.
     pub(super) fn headless_services(
         &self,
         pods: &PodSet,
@@ -162,8 +163,8 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the NetworkPolicies that allow traffic to this port of the pods and name the port by its number.
-    /// Policies with the name of the port need no change.
+    /// Returns the NetworkPolicies that allow traffic to this port of the pods by number. A policy that uses the name
+    /// of the port needs no change.
     pub(super) fn policies_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
         self.names("NetworkPolicy", |policy| {
             let rules = items(policy, "/spec/ingress").iter();
@@ -175,7 +176,7 @@ impl InjectionContext {
     }
 
     /// Returns the InferencePools (Gateway API Inference Extension) that target this port of the pods. An
-    /// InferencePool supports only port numbers.
+    /// InferencePool can name a port only by number.
     pub(super) fn pools_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
         self.names("InferencePool", |pool| {
             let numbers = items(pool, "/spec/targetPorts").iter().map(|entry| entry.get("number"));
@@ -198,7 +199,8 @@ impl InjectionContext {
             .collect()
     }
 
-    /// Returns the keys of a ConfigMap or Secret. Returns `None` if the input does not contain the object.
+    /// Returns the keys of a ConfigMap or Secret, which become environment variables. Returns `None` if the input does
+    /// not contain the object.
     pub(super) fn variables(
         &self,
         kind: &str,
@@ -216,7 +218,7 @@ impl InjectionContext {
     }
 }
 
-/// Plans the change of a Service that targets a taken-over port by number.
+/// Changes the ports of a Service that target the engine's port by number to target the sidecar's port.
 pub(super) fn redirect_service(
     service: &Value,
     context: &InjectionContext,
@@ -262,7 +264,8 @@ pub(super) fn redirect_service(
     Ok(edit.finish(None, None)?)
 }
 
-/// Returns whether the object is a workload that requests a sidecar, even if the request is invalid.
+/// Returns whether the object is a workload that requests a sidecar. True even if the requested configuration is
+/// invalid.
 fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
     let template = Kind::of(object).and_then(|kind| object.pointer(kind.template));
     let config = template.map(|template| SidecarConfig::of(object, template, settings));
@@ -270,9 +273,8 @@ fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
         && !cluster_object::is_controlled(object)
 }
 
-/// Returns a Service in its state before injection. If its record cannot be undone, the Service is returned
-/// unchanged. Returns `None` for a Service that a controller manages. Objects of other kinds are returned
-/// unchanged.
+/// Returns the object, with an earlier injection undone if the object is a Service. If the injection cannot be undone,
+/// returns the Service unchanged. Returns `None` for a Service that a controller manages.
 fn before_injection(object: &Value) -> Option<Value> {
     if !kind::is_service(object) {
         return Some(object.clone());
@@ -300,12 +302,13 @@ fn tcp_ports(service: &Value) -> impl Iterator<Item = (usize, &Value)> {
     ports.filter(|(_, port)| pod::is_tcp(port))
 }
 
-/// Returns the target of a Service port. If `targetPort` is absent, Kubernetes uses the number of the port.
+/// Returns the target port of a Service port. If `targetPort` is absent, Kubernetes uses the number of the Service
+/// port.
 fn target(port: &Value) -> Option<&Value> {
     port.get("targetPort").filter(|target| !target.is_null()).or(port.get("port"))
 }
 
-/// Returns the ports of a Service that target a port of the pod by number.
+/// Returns the ports of a Service that target this port number of the pods.
 fn ports_targeting(service: &Value, number: u16) -> impl Iterator<Item = (usize, &Value)> {
     tcp_ports(service).filter(move |(_, port)| is_number(target(port), number))
 }

@@ -1,5 +1,5 @@
-//! A working copy of an object. Every change is added to the patch, and to the record from which `uninject`
-//! undoes the change.
+//! Edits a copy of a Kubernetes object. Each change becomes a part of the JSON Patch. Each change is also recorded, so
+//! that `uninject` can undo it.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
@@ -9,11 +9,11 @@ use super::outcome::{Change, ChangeNote, InjectError};
 use super::record::{self, RECORD_ANNOTATION, RECORD_POINTER, Record, Step};
 use super::settings::Mode;
 
-/// The changed object, its patch, the steps to undo it and the notes for the user.
+/// An object with its changes: the changed copy, the patch, the record for `uninject` and the notes for the user.
 #[derive(Debug)]
 pub(super) struct Edit {
     value: Value,
-    /// JSON pointer to the pod template. The pointers in all method arguments are relative to the template.
+    /// JSON pointer to the pod template. Pointers in method arguments are relative to the pod template.
     base: &'static str,
     operations: Vec<PatchOperation>,
     steps: Vec<Step>,
@@ -52,8 +52,8 @@ impl Edit {
         self.notes.push(ChangeNote { text: text.into(), is_warning: true });
     }
 
-    /// Inserts items into a list, and creates the list if it is absent or null. `position` is the JSON pointer
-    /// to the list, followed by `/0` (start) or `/-` (end) as in a JSON Patch.
+    /// Inserts items into a list. Creates the list if it is absent or null. `position` is the JSON pointer to the
+    /// list, followed by `/0` (start of the list) or `/-` (end of the list).
     pub(super) fn insert(&mut self, position: &str, items: Vec<Value>) -> Result<(), InjectError> {
         let (list, _) = position.rsplit_once('/').unwrap_or_default();
         let added: Vec<(String, Value)> =
@@ -77,7 +77,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Sets a field, and replaces its value if the field exists.
+    /// Sets a field of the object at `parent`. If the field exists, replaces its value.
     pub(super) fn put(&mut self, parent: &str, key: &str, value: Value) -> Result<(), InjectError> {
         let pointer = format!("{parent}/{key}");
         if self.get(&pointer).is_some() {
@@ -88,7 +88,7 @@ impl Edit {
         self.set(&pointer, value)
     }
 
-    /// Sets a field of a child object. Creates the child object if it is absent or null.
+    /// Sets a field of the object `child` in `parent`. Creates `child` if it is absent or null.
     pub(super) fn put_in(
         &mut self,
         parent: &str,
@@ -145,8 +145,8 @@ impl Edit {
         Change { value: self.value, patch: Patch(self.operations), notes: self.notes }
     }
 
-    /// Undoes every step of the record and removes the record. Skips a step if its result was modified after
-    /// the injection.
+    /// Undoes all changes of an earlier injection and removes the record. A value that was modified after the
+    /// injection stays, with a warning.
     pub(super) fn undo(&mut self, record: &Record) -> Result<(), InjectError> {
         // The parents of the record are removed last, after the record.
         let (parents, others): (Vec<&Step>, Vec<&Step>) =
@@ -195,7 +195,7 @@ impl Edit {
         self.get(pointer).is_some_and(Value::is_object)
     }
 
-    /// Records the creation of a list or an object that is absent or null.
+    /// Records that the injection creates a list or an object that was absent or null.
     fn record_creation(&mut self, pointer: &str) {
         let path = record::named_path(self.template(), pointer);
         let was_null = self.get(pointer).is_some_and(Value::is_null);
@@ -229,7 +229,7 @@ impl Edit {
         })
     }
 
-    /// Applies one operation of the patch. Fails only if the object does not have the structure of its kind.
+    /// Applies one operation of the patch. Fails if the object does not have the structure of its kind.
     fn apply(&mut self, operation: PatchOperation) -> Result<(), InjectError> {
         json_patch::patch(&mut self.value, std::slice::from_ref(&operation)).map_err(|_| {
             let at = operation.path().to_string();
@@ -242,8 +242,8 @@ impl Edit {
         Ok(())
     }
 
-    /// Drops the last removals if they are inside a value that is now removed or replaced as a whole. If a
-    /// whole block of text is removed at once, no remains such as an empty list stay behind.
+    /// Drops the last removals from the patch if they are inside a value that is now removed or replaced as a whole.
+    /// Removing the text in parts could leave remains, such as an empty list.
     fn drop_removals_inside(&mut self, parent: &str) {
         let is_inside = |last: &PatchOperation| {
             matches!(last, PatchOperation::Remove(_)) && last.path().as_str().starts_with(parent)
@@ -254,8 +254,8 @@ impl Edit {
     }
 }
 
-/// Converts the patch of an object into a patch of its document. `pointer` is the location of the object in the
-/// document.
+/// Converts the patch of an object into a patch of its document. `pointer` is the location of the object, such as
+/// `/items/0`.
 pub fn prefix_patch(mut patch: Patch, pointer: &str) -> Patch {
     let Ok(base) = PointerBuf::parse(pointer) else { return patch };
     for operation in &mut patch.0 {

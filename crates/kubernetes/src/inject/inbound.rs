@@ -1,5 +1,5 @@
-//! Inbound mode: the sidecar takes over the port of the inference engine. Probes and lifecycle hooks keep
-//! calling the engine directly.
+//! Inbound mode: the sidecar receives the requests for the port of the inference engine. Health probes and lifecycle
+//! hooks still call the engine directly.
 
 use serde_json::{Value, json};
 
@@ -23,8 +23,8 @@ struct Engine {
     declared: Option<DeclaredPort>,
 }
 
-/// Changes the engine's container so that the sidecar takes over its port. Returns the facts about the pod that
-/// the sidecar needs, and the port.
+/// Changes the pod so that requests for the engine's port go to the sidecar. Returns the sidecar settings that depend
+/// on the pod, and the ports.
 pub(super) fn take_over_port(
     edit: &mut Edit,
     config: &SidecarConfig,
@@ -71,7 +71,7 @@ fn find_engine(edit: &Edit, config: &SidecarConfig) -> Result<Engine, InjectErro
     }
 }
 
-/// The changes to a pod in which the sidecar takes over the engine's port.
+/// Changes a pod so that requests for the engine's port go to the sidecar.
 struct PortTakeover<'a> {
     edit: &'a mut Edit,
     config: &'a SidecarConfig,
@@ -100,7 +100,8 @@ impl PortTakeover<'_> {
         Ok((context, Some(takeover)))
     }
 
-    /// Adds warnings about objects of the input that refer to the engine's port by number.
+    /// Adds warnings about objects whose clients would bypass the sidecar or could not reach it: headless Services,
+    /// InferencePools and NetworkPolicies.
     fn warn_of_clients_by_number(&mut self) {
         let Self { edit, config, pods, context, engine } = self;
         let (old, new) = (engine.port, config.listen);
@@ -122,7 +123,8 @@ impl PortTakeover<'_> {
         }
     }
 
-    /// Changes the port's declaration to the sidecar's number, and declares the engine's own port without a name.
+    /// Gives the engine's declared port to the sidecar, so that a Service that uses the port's name reaches the
+    /// sidecar. Declares the engine's own port without a name.
     fn take_over_declaration(&mut self, declared: &DeclaredPort) -> Result<(), InjectError> {
         let Engine { pointer, container, port: old, .. } = &self.engine;
         let new = self.config.listen;
@@ -140,8 +142,8 @@ impl PortTakeover<'_> {
         Ok(())
     }
 
-    /// Takes over a port without a name. The Service must target the number of the sidecar's port. Returns whether
-    /// a Service of the input is changed. If false, the user must change the Service.
+    /// Handles an engine port without a name, which a Service can target only by number. Returns whether a Service of
+    /// the input targets the port and is changed. If false, the user must change the Service.
     fn take_over_number(&mut self) -> Result<bool, InjectError> {
         let Self { edit, config, pods, context, engine } = self;
         let (old, new) = (engine.port, config.listen);
@@ -163,8 +165,8 @@ impl PortTakeover<'_> {
         Ok(updates_services)
     }
 
-    /// Adds a preStop hook that waits until the sidecar's last stream ends. The kubelet sends SIGTERM to the engine
-    /// when the hook ends.
+    /// Adds a preStop hook to the engine that waits for the sidecar's last stream. The kubelet stops the engine only
+    /// after the hook.
     fn add_pre_stop_hook(&mut self) -> Result<(), InjectError> {
         let Engine { pointer, container, .. } = &self.engine;
         let hook = self.edit.get(&format!("{pointer}/lifecycle/preStop"));
@@ -222,8 +224,8 @@ impl PortTakeover<'_> {
     }
 }
 
-/// Replaces the port name in the engine's probes and hooks with the engine's port number. Probes and hooks then
-/// bypass the sidecar.
+/// Replaces the port name in the engine's probes and hooks with the engine's port number, because the name now refers
+/// to the sidecar.
 fn fix_handler_ports(edit: &mut Edit, engine: &Engine, name: &str) -> Result<(), InjectError> {
     let Engine { pointer, container, port, .. } = engine;
     let probes = ["livenessProbe", "readinessProbe", "startupProbe"];

@@ -1,4 +1,4 @@
-//! Kubernetes kinds that run pods, and the location of the pod template in each of them.
+//! The kinds of Kubernetes objects that run pods, such as Deployment, and where each kind stores its pod template.
 
 use serde_json::Value;
 
@@ -9,10 +9,10 @@ use super::outcome::SkipReason;
 pub(super) struct Kind {
     group: &'static str,
     pub(super) name: &'static str,
-    /// JSON pointer to the object that holds the pod's `metadata` and `spec`.
+    /// JSON pointer to the pod template, which contains the `metadata` and `spec` of the pods.
     pub(super) template: &'static str,
-    /// OpenTelemetry resource attribute for the name of the pod's owner. Empty if OpenTelemetry defines no
-    /// attribute for the kind.
+    /// OpenTelemetry resource attribute with the name of the object, such as `k8s.deployment.name`. Empty if
+    /// OpenTelemetry defines no attribute for the kind.
     pub(super) resource_attribute: &'static str,
 }
 
@@ -39,8 +39,8 @@ const KINDS: [Kind; 9] = [
 ];
 
 impl Kind {
-    /// Returns the kind of an object. Compares the API group too, because another group may define a kind with
-    /// the same name.
+    /// Returns the kind of an object. Compares the API group, too, because two groups may define kinds with the same
+    /// name.
     pub(super) fn of(object: &Value) -> Option<&'static Self> {
         let (group, name) = (group(object)?, text(object, "/kind")?);
         let kind = KINDS.iter().find(|kind| kind.group == group && kind.name == name)?;
@@ -74,21 +74,20 @@ pub(super) fn is_service(object: &Value) -> bool {
     group(object) == Some("") && text(object, "/kind") == Some("Service")
 }
 
-/// The API group that contained workload kinds until Kubernetes 1.16.
+/// Former API group of workloads such as Deployments, until Kubernetes 1.16.
 const REMOVED_GROUP: &str = "extensions";
 
-/// Kinds that run an inference engine even if the object lists no containers.
+/// Kinds that run an inference engine even if the object itself lists no containers.
 const SERVING_KINDS: [&str; 2] = ["InferenceService", "LLMInferenceService"];
 
-/// Maximum depth at which containers are searched in an unsupported kind. A RayService has containers at level
-/// 7.
+/// Maximum nesting depth at which an unsupported kind is searched for containers. A RayService has its containers at
+/// depth 7.
 const MAX_SEARCH_DEPTH: usize = 12;
 
-/// Returns the reason for skipping an object of an unsupported kind: either the object describes pods, or it is
-/// no workload.
+/// Returns the reason for skipping an object of an unsupported kind.
 ///
-/// A list of named containers anywhere in `spec` counts as a pod description. Examples are a LeaderWorkerSet, a
-/// RayService and an InferenceService.
+/// The reason depends on whether the object describes pods: its `spec` contains a list of named containers at any
+/// depth, as in a LeaderWorkerSet, or its kind is in [`SERVING_KINDS`].
 pub(super) fn unsupported(object: &Value) -> SkipReason {
     custom_workload(object).unwrap_or(SkipReason::NotAWorkload)
 }
@@ -122,8 +121,8 @@ fn has_containers(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Returns the objects of a document with their JSON pointers. The objects are the items of a `List`, or the
-/// document itself.
+/// Returns the Kubernetes objects of a YAML document, each with its JSON pointer. A `List` contains several objects.
+/// Any other document is a single object.
 pub fn document_objects(document: &Value) -> Vec<(String, &Value)> {
     let is_list = text(document, "/kind").is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {

@@ -1,9 +1,9 @@
-//! Injects the sidecar into Kubernetes objects, and removes it.
+//! Adds the sidecar to Kubernetes objects, and removes it.
 //!
-//! [`inject`] plans the changes to a workload as a JSON Patch. In inbound mode, the sidecar takes over the port
-//! of an inference engine. In outbound mode, environment variables point the SDKs of an application to the
-//! sidecar. The annotation [`RECORD_ANNOTATION`] records the changes, and [`uninject`] undoes them from this
-//! record. This module does no I/O: the webhook and the command line provide the objects and apply the patches.
+//! [`inject`] returns the changes to a workload as a JSON Patch. In inbound mode, the sidecar takes over the port of
+//! an inference engine. In outbound mode, environment variables point the SDKs of an application to the sidecar. The
+//! annotation [`RECORD_ANNOTATION`] records the changes, so that [`uninject`] can undo them. This module does no I/O:
+//! the webhook and the command line provide the objects and apply the patches.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ mod record;
 mod settings;
 mod sidecar;
 
-/// Plans the injection of a sidecar into one object. Callers pass the items of a `List` one at a time (see
+/// Plans the injection of a sidecar into one object. For a `List`, call this function for each item (see
 /// [`document_objects`]).
 pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -> Outcome {
     let planned = if kind::is_service(object) {
@@ -73,7 +73,7 @@ pub fn uninject(object: &Value) -> Outcome {
     Ok(edit.into_change())
 }
 
-/// Returns the port that the sidecar of a workload will take over.
+/// Returns the engine's port that the sidecar of a workload takes over. Returns `None` if there is no such port.
 fn takeover(
     object: &Value,
     kind: &Kind,
@@ -86,8 +86,8 @@ fn takeover(
     plan(object, kind, context, settings).ok().and_then(|(_, takeover)| takeover)
 }
 
-/// Plans the injection, starting from the object's state before any earlier injection. Returns the change and,
-/// in inbound mode, the port that the sidecar takes over.
+/// Plans the injection. First undoes an earlier injection, if there is one. Returns the change and, in inbound mode,
+/// the engine's port that the sidecar takes over.
 fn plan(
     object: &Value,
     kind: &Kind,
@@ -153,7 +153,7 @@ fn add_sidecar(
     Ok((change, takeover))
 }
 
-/// JSON pointers to the lists of containers that share the pod's network with the sidecar.
+/// JSON pointers to the container lists of a pod. All containers of a pod share its ports with the sidecar.
 const CONTAINER_LISTS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
 
 /// Checks that a sidecar can be added to the pod.

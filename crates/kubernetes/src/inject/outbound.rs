@@ -13,8 +13,8 @@ use super::pod;
 use super::providers::{self, BaseUrl};
 use super::sidecar::PodContext;
 
-/// Sets the base URL variables in the application's containers. Returns the facts about the pod that the
-/// sidecar needs.
+/// Sets environment variables in the application's containers so that SDKs call the sidecar. Returns the sidecar
+/// settings that depend on the pod.
 pub(super) fn set_base_urls(
     edit: &mut Edit,
     config: &SidecarConfig,
@@ -69,11 +69,11 @@ fn check_container_names(
     }
 }
 
-/// Environment variables that a container sets, with their values. The value is `None` if the manifest does not
-/// contain it.
+/// Environment variables of a container. The value is `None` if the manifest lacks it, as for a variable from a
+/// Secret.
 type Variables = BTreeMap<String, Option<String>>;
 
-/// The application containers of a pod, and the variables that they need.
+/// The application of a pod, and the base URLs that its containers get as environment variables.
 struct Application<'a> {
     config: &'a SidecarConfig,
     pods: &'a PodSet,
@@ -82,7 +82,7 @@ struct Application<'a> {
 }
 
 impl Application<'_> {
-    /// Sets variables in the container at `pointer`, except those that the container already sets.
+    /// Sets the base URL variables of the container at `pointer`. Keeps the variables that the container already sets.
     fn set_variables(&self, edit: &mut Edit, pointer: &str) -> Result<(), InjectError> {
         let value = edit.get(pointer).unwrap_or(&Value::Null);
         let container = pod::name(value);
@@ -126,8 +126,8 @@ impl Application<'_> {
         Ok(())
     }
 
-    /// Returns the variables that `envFrom` sets, and the first referenced ConfigMap or Secret that is not in
-    /// the input.
+    /// Returns the variables that `envFrom` sets. Also returns the first ConfigMap or Secret that is missing from the
+    /// input, because its variables are unknown.
     fn variables_from_sources(&self, container: &Value) -> (Variables, Option<String>) {
         let mut variables = Variables::new();
         let mut unknown_source = None;
@@ -149,8 +149,8 @@ impl Application<'_> {
     }
 }
 
-/// Returns whether the container sets neither the variable nor one of its aliases. Adds a warning if the
-/// container bypasses the sidecar.
+/// Returns whether the container sets neither the variable nor one of its aliases. Adds a warning if an existing value
+/// bypasses the sidecar.
 fn is_unset(
     edit: &mut Edit,
     (known, url): &BaseUrl,

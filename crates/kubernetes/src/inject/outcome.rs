@@ -1,5 +1,5 @@
-//! The result for one object: a patch, a reason to skip the object, or an error that the owner of the object
-//! must fix.
+//! The result of an injection for one object: a patch, a reason to skip the object, or an error that the user must
+//! fix.
 
 use json_patch::Patch;
 use serde_json::Value;
@@ -7,12 +7,11 @@ use serde_json::Value;
 /// The result of [`inject`](super::inject) or [`uninject`](super::uninject) for one object.
 pub type Outcome = Result<Change, NoChange>;
 
-/// A note on a change to an object, or on a problem of the object.
+/// A message for the user about a change to an object, or about a problem with the object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChangeNote {
     pub text: String,
-    /// Whether the user should check the object. For example, requests may bypass the sidecar, or a change was
-    /// not undone.
+    /// Whether the user should check the object, for example because requests may bypass the sidecar.
     pub is_warning: bool,
 }
 
@@ -20,7 +19,7 @@ pub struct ChangeNote {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     pub value: Value,
-    /// Patch that was applied. Never empty, and contains only add, replace and remove operations.
+    /// Patch from the original object to `value`. Never empty, and contains only add, replace and remove operations.
     pub patch: Patch,
     pub notes: Vec<ChangeNote>,
 }
@@ -38,10 +37,10 @@ pub enum NoChange {
 /// Reason why an object is left unchanged.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SkipReason {
-    /// The object is neither of a kind that runs pods nor a Service that targets a taken-over port.
+    /// The object runs no pods, and it is not a Service that must be changed to target the sidecar.
     #[error("it is not a workload")]
     NotAWorkload,
-    /// The kind is not supported but contains a pod template.
+    /// The object describes pods, but `inject` does not support its kind.
     #[error(
         "inject does not support {kind}, whose pods another controller creates; set the annotation tokengauge.dev/mode \
          on its pod template and run the webhook (`tokengauge injector`)"
@@ -51,7 +50,8 @@ pub enum SkipReason {
     RemovedApi { kind: String },
     #[error("--only does not select it")]
     NotSelected,
-    /// The flag `--mode inbound` applies to all workloads, but this workload runs no known inference engine.
+    /// The workload runs no known inference engine. The flag `--mode inbound` then skips the workload if the input
+    /// contains other workloads.
     #[error(
         "its image and command match no known engine, and the input has other workloads; if it is an engine, select it \
          with --only or set the annotation tokengauge.dev/mode: inbound on its pod template"
@@ -85,14 +85,14 @@ pub enum SkipReason {
          Kubernetes 1.29)"
     )]
     JobNeedsNative,
-    /// The object was read from a cluster, and another object manages it.
-    /// [`ClusterObject`](super::ClusterObject) reports all such objects together.
+    /// The object was read from a cluster, and another object manages it. [`ClusterObject`](super::ClusterObject)
+    /// reports all such objects in one message.
     #[error("another object manages it and would overwrite the change")]
     Controlled,
 }
 
 impl SkipReason {
-    /// Returns the identifier of this reason in metrics, events and audit annotations.
+    /// Returns the name of this reason in metrics, events and audit annotations, such as `opted_out`.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::NotAWorkload => "not_a_workload",
@@ -113,14 +113,14 @@ impl SkipReason {
         }
     }
 
-    /// Returns whether the command line reports this reason. For example, a message for every ConfigMap would
-    /// be noise.
+    /// Returns whether the command line prints this reason. A message for every ConfigMap, for example, would be
+    /// noise.
     pub const fn is_reported(&self) -> bool {
         !matches!(self, Self::NotAWorkload | Self::NotSelected | Self::Controlled)
     }
 }
 
-/// An error in an object. The message names the location of the error and the fix.
+/// An error in an object. The message names the place of the error and how to fix the error.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InjectError {
     #[error("{name}: unknown annotation; did you mean tokengauge.dev/{nearest}?")]
@@ -145,7 +145,7 @@ pub enum InjectError {
          registry.example.com/tokengauge:VERSION, or set TOKENGAUGE_IMAGE or the annotation tokengauge.dev/image"
     )]
     MissingImage,
-    /// The user gives no port, and the pod declares either no port or several.
+    /// The user gives no port, and the pod declares no port or several ports.
     #[error("{}", ambiguous_port(choices))]
     AmbiguousPort { choices: Vec<String> },
     #[error("no container declares TCP port {port}; {}", choose_one(choices))]
@@ -159,11 +159,11 @@ pub enum InjectError {
     PortInUse { port: u16, container: String, annotation: &'static str },
     #[error("listen-port and admin-port are both {port}; choose two different ports")]
     PortConflict { port: u16 },
-    /// The engine's port has no name, so a Service can target the port only by number.
+    /// The engine's port has no name, and no Service of the input targets the port by number.
     #[error("{}", unnamed_port(*port, headless.as_deref()))]
     UnnamedPort {
         port: u16,
-        /// The headless Service of the input that targets the port.
+        /// Name of a headless Service of the input that targets the port.
         headless: Option<String>,
     },
     #[error(
@@ -176,7 +176,7 @@ pub enum InjectError {
         "the annotation tokengauge.dev/injected cannot be read ({message}); start from the original manifest"
     )]
     UnreadableRecord { message: String },
-    /// The structure of the object is invalid, so an API server would reject it.
+    /// The structure of the object is invalid. An API server would reject the object, too.
     #[error(
         "{at}: expected {expected}; if this is a kustomize patch, pass the output of `kubectl kustomize` instead"
     )]
@@ -184,7 +184,7 @@ pub enum InjectError {
 }
 
 impl InjectError {
-    /// Returns the identifier of this error in metrics, events and audit annotations.
+    /// Returns the name of this error in metrics, events and audit annotations, such as `unknown_annotation`.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::UnknownAnnotation { .. } => "unknown_annotation",

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::edit::Edit;
 use super::kind::{items, text};
 
-/// Termination grace period of a pod that does not set one, in seconds.
+/// Kubernetes' default for the termination grace period of a pod, in seconds.
 const DEFAULT_GRACE_PERIOD: u64 = 30;
 
 /// A TCP port that a container declares.
@@ -65,10 +65,11 @@ pub(super) fn runs_engine(edit: &Edit) -> bool {
     edit.list("/spec/containers").iter().any(|container| engine_provider(container).is_some())
 }
 
-/// Texts in images and commands, each with the provider name of the engine that the text identifies.
+/// Texts in container images and commands that identify an inference engine. Each text has the provider name of its
+/// engine.
 ///
-/// The first match takes precedence. NIM and some other engines contain vLLM or TensorRT-LLM, and name the
-/// contained engine in their arguments.
+/// The first match is used. Some engines contain another engine: for example, NIM contains vLLM and names it in its
+/// arguments.
 const ENGINES: &[(&str, &str)] = &[
     ("nvcr.io/nim/", "nim"),
     ("tensorrt-llm", "tensorrt_llm"),

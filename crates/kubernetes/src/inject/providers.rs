@@ -1,6 +1,6 @@
-//! Provider APIs, and the environment variables from which the provider's SDKs read the base URL.
+//! Provider APIs, each with the environment variable from which the provider's SDKs read the base URL.
 //!
-//! Each row was tested with the SDKs, or taken from their source code. `docs/how-to/provider-apis.md` lists the
+//! Each row was tested with the SDKs or taken from their source code. `docs/how-to/provider-apis.md` lists the SDK
 //! versions.
 
 use tokengauge_types::url::UpstreamTarget;
@@ -10,14 +10,14 @@ use tokengauge_types::url::UpstreamTarget;
 pub(super) struct Provider {
     /// Path prefix of the provider's route.
     pub(super) prefix: &'static str,
-    /// Host of the provider's API. The sidecar connects to the host only over HTTPS.
+    /// Host of the provider's API, such as `api.openai.com`. The sidecar connects to the host only over HTTPS.
     host: &'static str,
     /// Name of the environment variable for the base URL. Empty if the SDK reads no such variable.
     pub(super) variable: &'static str,
     /// Path in the default base URL of the SDK.
     path: &'static str,
-    /// Other environment variables with the same meaning. If a container sets one of them, the injection keeps
-    /// its value.
+    /// Other environment variables for the base URL. If a container sets one of them, the injection does not set
+    /// `variable`.
     pub(super) aliases: &'static [&'static str],
 }
 
@@ -31,7 +31,7 @@ const fn provider(
     Provider { prefix, host, variable, path, aliases }
 }
 
-/// Number of [`PROVIDERS`] whose variables are set if the user configures no upstream.
+/// Number of providers, from the start of [`PROVIDERS`], whose variables are set if the user configures no upstream.
 const DEFAULTS: usize = 5;
 
 const PROVIDERS: &[Provider] = &[
@@ -60,15 +60,15 @@ const PROVIDERS: &[Provider] = &[
     provider("/xai", "api.x.ai", "", "", &[]),
 ];
 
-/// Route for Anthropic's messages API. Official SDKs append `/v1/messages` to the base URL, but some others
-/// append only `/messages`. This route accepts both.
+/// Route for SDKs that call Anthropic's messages API with the path `/messages`. Official SDKs use the path
+/// `/v1/messages`, which the route `/anthropic` accepts.
 const ANTHROPIC_MESSAGES: &str = "/anthropic/messages=https://api.anthropic.com/v1/messages";
 
-/// A provider, and the base URL that is written into the provider's variable.
+/// A provider, and the base URL that the provider's environment variable gets.
 pub(super) type BaseUrl = (&'static Provider, String);
 
-/// Returns the value of the flag `--upstream`: a comma-separated list of `[/PREFIX=]URL`. Lists all providers
-/// if no upstream is configured.
+/// Returns the value of the flag `--upstream`: a comma-separated list of `[/PREFIX=]URL`. If the user configures no
+/// upstream, the list contains all known providers.
 pub(super) fn upstream_flag(upstream: &[UpstreamTarget]) -> String {
     let texts: Vec<String> = if upstream.is_empty() {
         let routes = PROVIDERS
@@ -88,8 +88,8 @@ fn target_text(target: &UpstreamTarget) -> String {
     }
 }
 
-/// Returns the variables that point to the sidecar at `port`. Also returns the upstreams for which no variable
-/// is known.
+/// Returns the base URLs that point to the sidecar at `port`, each with its provider. Also returns the upstreams for
+/// which no environment variable is known.
 pub(super) fn base_urls(
     upstream: &[UpstreamTarget],
     provider: Option<&str>,
@@ -119,8 +119,8 @@ pub(super) fn base_urls(
     (base_urls, unknown)
 }
 
-/// Finds the provider of an upstream by the host or the prefix of the upstream. If neither matches and there is
-/// only one upstream, finds the provider by name. If the name is unknown, assumes OpenAI's API.
+/// Finds the provider of an upstream by the upstream's host, or else by its prefix. If neither matches, a single
+/// upstream has the provider with the configured name. If that name is unknown, OpenAI's API is assumed.
 fn find_provider(
     target: &UpstreamTarget,
     provider: Option<&str>,
@@ -136,8 +136,8 @@ fn find_provider(
         })
 }
 
-/// Returns the part of an SDK's path that is missing from the upstream's URL. Returns `None` if the two do not
-/// match. The URL may contain another path before the SDK's path, as in `http://gateway/openai/v1`.
+/// Returns the part of an SDK's path, such as `/v1`, that the path of the upstream's URL lacks. Returns `None` if the
+/// two paths differ. The URL may have a prefix, as in `/openai/v1`.
 fn remaining_path<'a>(path: &'a str, base: &str) -> Option<&'a str> {
     if base.ends_with(path) {
         return Some("");

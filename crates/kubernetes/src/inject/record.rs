@@ -1,8 +1,8 @@
-//! The record of an injection. The record is stored in an annotation of the object, and `uninject` restores the
-//! object from it.
+//! The record of an injection, which an annotation of the object stores. `uninject` reads the record to restore the
+//! object.
 //!
-//! Paths contain the names of list items instead of their indexes, as in
-//! `/spec/containers/vllm/env/OPENAI_BASE_URL`. Such a path stays valid if other items are inserted later.
+//! A path in the record contains names of list items instead of indexes, as in
+//! `/spec/containers/vllm/env/OPENAI_BASE_URL`. The path therefore stays valid if other items are inserted later.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub(super) struct Record {
     version: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mode: Option<String>,
-    /// Listen port of the sidecar. Absent if the sidecar took over no port.
+    /// Listen port of the sidecar. Absent if the sidecar did not take over an engine's port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) listen: Option<u16>,
     pub(super) steps: Vec<Step>,
@@ -35,15 +35,15 @@ pub(super) struct Record {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub(super) enum Step {
-    /// The injection created a list or an object, into which later steps add values.
+    /// The injection created a list or an object. Later steps add values to it.
     Created {
         #[serde(rename = "made")]
         path: String,
-        /// Whether the key existed with the value null, as in the output of some templates.
+        /// Whether the key existed with the value null. `uninject` then restores the null.
         #[serde(rename = "null", default, skip_serializing_if = "is_false")]
         was_null: bool,
     },
-    /// The injection added a value. `value` is null if the record does not store the value.
+    /// The injection added a value. `value` is null if the record does not store the value, as for a container.
     Added {
         #[serde(rename = "added")]
         path: String,
@@ -94,7 +94,7 @@ impl Record {
 }
 
 impl Step {
-    /// Returns whether the step created a parent of the annotation that holds the record.
+    /// Returns whether the step created `metadata` or `annotations`, which contain the record itself.
     pub(super) fn creates_record_parent(&self) -> bool {
         match self {
             Self::Created { path, .. } => path == "/metadata" || path == "/metadata/annotations",
@@ -111,8 +111,8 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Returns whether a value still has all recorded fields. Additional fields are allowed, because an API server
-/// adds fields with default values.
+/// Returns whether a value still has all recorded fields. The value may have more fields, because an API server adds
+/// defaults.
 pub(super) fn contains(value: &Value, recorded: &Value) -> bool {
     match (value, recorded) {
         (_, Value::Null) => true,
@@ -123,7 +123,7 @@ pub(super) fn contains(value: &Value, recorded: &Value) -> bool {
     }
 }
 
-/// Returns the identifier of a list item: its name, or its number if the item is a port without a name.
+/// Returns the text that identifies a list item in a path: the item's name, or the number of a port without a name.
 pub(super) fn item_id(item: &Value) -> String {
     if let Some(name) = text(item, "/name") {
         return name.to_owned();
@@ -132,7 +132,8 @@ pub(super) fn item_id(item: &Value) -> String {
     number.and_then(Value::as_u64).map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// Returns the fields of a list item that its path does not contain, or null if the path contains all fields.
+/// Returns the fields of a list item, without the name or port number that identifies the item. Returns null if no
+/// field is left.
 pub(super) fn item_fields(item: &Value) -> Value {
     let mut fields = item.as_object().cloned().unwrap_or_default();
     fields.remove("name");
@@ -148,7 +149,7 @@ fn unescape(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-/// Converts a JSON pointer to a named path: replaces list indexes with the identifiers of the items.
+/// Converts a JSON pointer to a path of the record, with names of list items instead of indexes.
 pub(super) fn named_path(root: &Value, pointer: &str) -> String {
     let mut at = Some(root);
     let mut path = String::new();
@@ -170,8 +171,8 @@ pub(super) fn named_path(root: &Value, pointer: &str) -> String {
     path
 }
 
-/// Finds the value at a named path, and returns the value with its JSON pointer. If several items have the same
-/// identifier, the last one with the recorded fields takes precedence.
+/// Finds the value at a path of the record. Returns the JSON pointer of the value, and the value. If several items
+/// have the same name, returns the last item that contains the recorded fields.
 pub(super) fn find<'a>(
     root: &'a Value,
     path: &str,

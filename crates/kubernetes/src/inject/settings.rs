@@ -8,8 +8,8 @@ use tokengauge_measure::slo::Preset;
 use tokengauge_types::url::{UpstreamTarget, Url};
 use tokengauge_types::value::DurationValue;
 
-/// Names of all annotations that users may set, without the prefix. The annotation `injected` is missing,
-/// because only the program writes it.
+/// Names of all annotations that users may set, without the prefix `tokengauge.dev/`. The annotation `injected` is not
+/// in the list, because only the program writes it.
 pub(super) const ANNOTATIONS: [&str; 19] = [
     "inject",
     "mode",
@@ -140,7 +140,7 @@ pub(super) fn choice_name<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Returns the text unchanged if `is_valid`. Otherwise, returns an error message with the expected form.
+/// Returns `text` if `is_valid` is true. Otherwise, returns an error message with the expected form.
 fn checked(text: &str, is_valid: bool, expected: &str, hint: &str) -> Result<String, String> {
     if is_valid {
         return Ok(text.to_owned());
@@ -148,7 +148,7 @@ fn checked(text: &str, is_valid: bool, expected: &str, hint: &str) -> Result<Str
     Err(format!("\"{text}\" is not {expected}; {hint}"))
 }
 
-/// Parses a provider name. The rules are those of the flag `--provider` of `tokengauge run`.
+/// Parses a provider name, with the same rules as the flag `--provider` of `tokengauge run`.
 pub(super) fn parse_provider(text: &str) -> Result<String, String> {
     let is_allowed =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
@@ -184,7 +184,7 @@ pub(super) fn parse_config_map(text: &str) -> Result<String, String> {
     checked(text, is_valid, "a ConfigMap name", "write lower-case letters, digits, - and .")
 }
 
-/// Parses a cluster name. Rejects characters that need escaping in `OTEL_RESOURCE_ATTRIBUTES`.
+/// Parses a cluster name. Rejects characters that would need escaping in the variable `OTEL_RESOURCE_ATTRIBUTES`.
 fn parse_cluster(text: &str) -> Result<String, String> {
     let is_allowed =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
@@ -193,7 +193,8 @@ fn parse_cluster(text: &str) -> Result<String, String> {
     checked(text, is_valid, "a cluster name", hint)
 }
 
-/// Parses the URL of an OpenTelemetry collector. The host may be `$(K8S_NODE_IP)`, the address of the node.
+/// Parses the URL of an OpenTelemetry collector. The host may be `$(K8S_NODE_IP)`, which Kubernetes replaces with the
+/// address of the node.
 pub(super) fn parse_otlp_url(text: &str) -> Result<String, String> {
     let plain = text.replacen("://$(K8S_NODE_IP)", "://192.0.2.1", 1);
     // The error does not repeat the text, because a URL may contain credentials.

@@ -1,4 +1,4 @@
-//! The sidecar container. It runs `tokengauge run`, configured by environment variables.
+//! Builds the sidecar container, which runs `tokengauge run`. Environment variables configure it.
 
 use serde_json::{Value, json};
 
@@ -6,39 +6,40 @@ use super::annotations::{DEFAULT_ADMIN_PORT, SidecarConfig};
 use super::kind::{self, Kind, text};
 use super::settings::{Mode, Settings, choice_name};
 
-/// Name of the sidecar container, and of the container's port for health checks and metrics.
+/// Name of the sidecar container. The container's port for health checks and metrics has the same name.
 pub(super) const CONTAINER_NAME: &str = "tokengauge";
 
 /// Name of the volume that contains `tokengauge.yaml`.
 pub(super) const VOLUME_NAME: &str = "tokengauge-config";
 
-/// Default time limit for open streams after their pod is deleted, in seconds.
+/// Default time for which open streams may continue after the pod is deleted, in seconds.
 const DEFAULT_DRAIN: u64 = 300;
 
-/// Time from the end of the drain to the end of the pod's grace period, in seconds. It covers three steps: the
-/// removal of endpoints before the drain (5 s), the flush of telemetry, and the shutdown of the engine.
+/// Additional termination grace period of the pod, after the time for open streams, in seconds. It covers the removal
+/// of endpoints before the drain (5 s), the flush of telemetry and the shutdown of the engine.
 pub(super) const GRACE_AFTER_DRAIN: u64 = 30;
 
-/// Time for which a plain (not native) sidecar keeps serving after SIGTERM, in seconds, while the engine ends
-/// its streams. It is part of [`GRACE_AFTER_DRAIN`]. The rest is for the sidecar's own shutdown. A native
-/// sidecar does not need this time, because the kubelet stops it after the engine.
+/// Time for which a plain (not native) sidecar keeps serving while the engine ends its streams, in seconds. This time
+/// is part of [`GRACE_AFTER_DRAIN`]. A native sidecar does not need it, because the kubelet stops a native sidecar
+/// after the engine.
 const LINGER: u64 = 20;
 
 /// Facts about the pod that the sidecar needs.
 #[derive(Debug)]
 pub(super) struct PodContext {
-    /// Value of `TOKENGAUGE_UPSTREAM`. `None` if the configuration file in the ConfigMap defines the upstreams.
+    /// Value of the variable `TOKENGAUGE_UPSTREAM`. `None` if a configuration file in a ConfigMap defines the
+    /// upstreams.
     pub(super) upstream: Option<String>,
     pub(super) provider: Option<String>,
-    /// Whether the sidecar declares the listen port. False if the engine's container declares it.
+    /// Whether the sidecar declares the listen port. False in outbound mode, and if the engine's container declares it.
     pub(super) declares_listen_port: bool,
 }
 
 /// Names of resource attributes with their values.
 type Attributes = Vec<(&'static str, String)>;
 
-/// Returns the sidecar container. `grace_period` is the grace period of the changed pod, in seconds. `owner`
-/// contains the resource attributes of the pod's owner.
+/// Returns the sidecar container. `grace_period` is the termination grace period of the pod, in seconds. `owner`
+/// contains resource attributes that name the workload of the pod.
 pub(super) fn container(
     config: &SidecarConfig,
     pod: &PodContext,
@@ -96,8 +97,8 @@ fn config_mounts() -> Value {
     json!([{ "name": VOLUME_NAME, "mountPath": "/etc/tokengauge", "readOnly": true }])
 }
 
-/// Returns the command of the preStop hook. In inbound mode, the hook waits for the last stream. In outbound
-/// mode, a plain container waits for the application. A native sidecar needs no hook, because the kubelet stops
+/// Returns the command of the sidecar's preStop hook. In inbound mode, the hook waits for the last stream. In outbound
+/// mode, a plain container waits for the application. A native sidecar needs no hook then, because the kubelet stops
 /// it after the application.
 fn pre_stop_command(config: &SidecarConfig, grace_period: u64) -> Option<Vec<String>> {
     let mut command = vec!["/tokengauge".to_owned(), "drain".to_owned()];
@@ -171,8 +172,8 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
     env
 }
 
-/// Returns the value of `OTEL_RESOURCE_ATTRIBUTES`. The instance id has the form `namespace.pod.container`,
-/// which is OpenTelemetry's rule for Kubernetes.
+/// Returns the value of the variable `OTEL_RESOURCE_ATTRIBUTES`. The instance id has the form
+/// `namespace.pod.container`, as OpenTelemetry requires for Kubernetes.
 fn resource_attributes(config: &SidecarConfig, owner: &Attributes) -> String {
     let mut text = "service.instance.id=$(K8S_NAMESPACE_NAME).$(K8S_POD_NAME).tokengauge,\
                     k8s.namespace.name=$(K8S_NAMESPACE_NAME),k8s.pod.name=$(K8S_POD_NAME),k8s.pod.uid=$(K8S_POD_UID),\
@@ -185,7 +186,7 @@ fn resource_attributes(config: &SidecarConfig, owner: &Attributes) -> String {
     text
 }
 
-/// Returns the resource attributes of the pod's owner, if the object names the owner.
+/// Returns the resource attributes that name the workload of the pod, such as `k8s.deployment.name`.
 pub(super) fn owner_attributes(object: &Value, kind: &Kind) -> Attributes {
     if !kind.resource_attribute.is_empty() {
         let name = text(object, "/metadata/name").map(str::to_owned);

@@ -1,8 +1,8 @@
-//! Client for the six Kubernetes API requests that the webhook sends.
+//! Client for the six requests that the webhook sends to the Kubernetes API.
 //!
-//! `docs/adr/0009-kubernetes-client.md` explains why the webhook does not use the crate `kube`. Requests are
-//! rare (a few per minute). Each request reads the token and the CA certificate again, because the kubelet
-//! rotates both files.
+//! `docs/adr/0009-kubernetes-client.md` explains why the webhook does not use the crate `kube`. Requests are rare (a
+//! few per minute). Each request reads the token and the CA certificate again, because the kubelet replaces both files
+//! regularly.
 
 use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ use serde_json::Value;
 /// Directory in which the kubelet mounts the pod's credentials for the Kubernetes API.
 pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Time limit for a request and its response. Only background tasks of the webhook wait for these requests.
+/// Time limit for a request and its response. Only background tasks wait for these requests, so no pod creation waits
+/// for them.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of a response body. etcd stores objects of at most 1.5 MiB. As JSON with managed fields, an
@@ -63,7 +64,7 @@ impl ApiServer {
 #[error("{message}")]
 pub struct Error {
     message: String,
-    /// HTTP status of the response. `None` if the request failed without a response.
+    /// HTTP status of the response. `None` if there was no response.
     pub status: Option<StatusCode>,
 }
 
@@ -78,7 +79,7 @@ type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 #[derive(Debug)]
 pub struct ApiClient {
     server: ApiServer,
-    /// Connection pool, and the content of the CA file that the pool trusts.
+    /// Connection pool, with the content of the CA file from which it was created.
     client: Mutex<Option<(Vec<u8>, HttpsClient)>>,
 }
 
@@ -90,7 +91,7 @@ impl ApiClient {
     /// Sends a request. The body of a `PATCH` is a JSON Patch.
     ///
     /// # Errors
-    /// Fails with 409 if another client has changed the object since its `resourceVersion` was read.
+    /// Fails with status 409 if another client has changed the object since this client read it.
     pub async fn send(
         &self,
         method: Method,
@@ -156,8 +157,8 @@ impl ApiClient {
     }
 }
 
-/// Creates an HTTPS client that trusts only the given CA certificates. The client refuses plain HTTP, which
-/// would expose the token.
+/// Creates an HTTPS client that trusts only the given CA certificates. The client never uses plain HTTP, because plain
+/// HTTP would expose the token.
 fn https_client(ca: &[u8]) -> Result<HttpsClient, Box<dyn StdError + Send + Sync>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca) {
@@ -183,7 +184,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// Formats an error with all its sources. hyper's own message is only "client error (Connect)".
+/// Formats an error with all its causes. The message of a hyper error alone is only "client error (Connect)".
 fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

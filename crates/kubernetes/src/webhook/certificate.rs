@@ -1,5 +1,5 @@
-//! The serving certificate, which can be replaced while the server runs. This module also watches certificate
-//! files that another program renews, such as cert-manager.
+//! The TLS certificate of the webhook, which can be replaced while the server runs. This module also watches
+//! certificate files that another program renews, such as cert-manager.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::metrics::{CERTIFICATES, Metrics};
 use super::validity::{Validity, now, rfc3339};
 
-/// A certificate chain and its private key, verified to match each other.
+/// A certificate chain and its private key. Both were checked to belong together.
 #[derive(Clone, Debug)]
 pub struct ServingCertificate {
     key: Arc<CertifiedKey>,
@@ -60,10 +60,10 @@ impl CertificateResolver {
         self.0.load().as_ref().map(|certificate| certificate.validity.not_after)
     }
 
-    /// Returns a TLS configuration that serves the current certificate.
+    /// Returns a TLS configuration that uses the current certificate for each new connection.
     ///
-    /// TLS sessions are never resumed, so the client verifies the current certificate on every connection. The
-    /// cost is low, because an API server opens few connections and keeps them open for a long time.
+    /// TLS sessions are never resumed, so the client checks the current certificate on every connection. The cost is
+    /// low, because an API server opens few connections and keeps them open for a long time.
     pub fn tls(self: &Arc<Self>) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -92,20 +92,21 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// Content of the certificate file and the key file, or the reason why they cannot be read.
+/// Text of the certificate file and of the key file, or the reason why the files cannot be read.
 type Content = Result<(String, String), String>;
 
 /// Content of the certificate files at the last read.
 #[derive(Debug, Default)]
 struct Watcher {
     last: Option<Content>,
-    /// Whether the last content was already accepted or rejected. If false, the next read of the same content
-    /// decides.
+    /// Whether the last content was already accepted or rejected. Content with an error is rejected only if the next
+    /// read gives the same content.
     decided: bool,
 }
 
 impl Watcher {
-    /// Returns a new certificate, or the reason for rejecting the content. Returns `None` if nothing changes.
+    /// Returns a new certificate, or the reason for rejecting the content. Returns `None` for unchanged files, or if
+    /// the next read decides.
     fn update(
         &mut self,
         content: Content,
@@ -131,9 +132,9 @@ impl Watcher {
 
 /// Serves the certificate in `files` until the returned future is dropped.
 ///
-/// The task reads the files every two seconds and compares their content. File watches would miss updates,
-/// because the kubelet updates a mounted Secret by replacing a symbolic link. The two files cannot be read at
-/// the same instant. A pair that does not match is therefore read again before it is rejected.
+/// The task reads both files every two seconds. It does not use file watches, because the kubelet updates a mounted
+/// Secret by replacing a symbolic link. One file may be renewed just before the other. A pair that does not match is
+/// therefore read again before it is rejected.
 pub async fn watch(
     files: CertificateFiles,
     resolver: Arc<CertificateResolver>,
@@ -158,7 +159,7 @@ pub async fn watch(
     }
 }
 
-/// Reads both files. A blocking read is acceptable here, because the files are small and on a local disk or in memory.
+/// Reads both files. A blocking read is acceptable here, because the files are small and local.
 fn read(files: &CertificateFiles) -> Content {
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path)

@@ -1,8 +1,7 @@
-//! Kubernetes events about injection, recorded on the owner of a pod. `kubectl describe replicaset …` shows
-//! them.
+//! Kubernetes events about injections, recorded on the owner of a pod. `kubectl describe replicaset …` shows them.
 //!
-//! Reviews never wait for events. Events that do not fit into the bounded queue are dropped and counted. A
-//! deployment that creates hundreds of pods gets only one event per owner and reason in ten minutes.
+//! The creation of a pod never waits for events. If the queue is full, events are dropped and counted. An event with
+//! the same owner and reason is sent only once in ten minutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,14 +19,14 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 
 const QUEUE_LENGTH: usize = 256;
 
-/// Interval in which an event for the same owner and reason is sent only once.
+/// Minimum time between two events with the same owner and reason.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Maximum number of remembered events of the last [`REPEAT_INTERVAL`]. If the table is full, further events
-/// are not sent.
+/// Maximum number of events that are remembered to detect repeated events. If the table is full, new events are not
+/// sent.
 const MAX_RECENT: usize = 4_096;
 
-/// Queues events for the API server. Discards them if no API server is configured.
+/// Queues events for the API server. Discards all events if no API server is configured.
 #[derive(Debug)]
 pub struct EventRecorder {
     queue: Option<mpsc::Sender<OwnerEvent>>,
@@ -109,13 +108,12 @@ fn event_object(event: &OwnerEvent, now: &str) -> Value {
     })
 }
 
-/// Time at which the last event was sent, by owner and reason.
+/// Time of the last event of each owner and reason.
 #[derive(Debug, Default)]
 struct RecentEvents(HashMap<(String, &'static str), MonotonicInstant>);
 
 impl RecentEvents {
-    /// Returns whether to send the event. Returns false if the event repeats a recent one or if the table is
-    /// full.
+    /// Returns whether to send the event. Returns false if the event repeats a recent event, or if the table is full.
     fn insert(&mut self, event: &OwnerEvent, now: MonotonicInstant) -> bool {
         let key = (format!("{}/{}", event.namespace, event.owner), event.reason);
         let is_recent = |at: &MonotonicInstant| now.since(*at) < REPEAT_INTERVAL;

@@ -1,6 +1,6 @@
 //! Metrics of the webhook in the Prometheus text format.
 //!
-//! All label values are constants of this program, so requests cannot create new series.
+//! All label values are constants of this program, so requests cannot increase the number of time series.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -57,8 +57,8 @@ pub const EVENTS: Metric = Metric {
 const ALL: [&Metric; 7] =
     [&REVIEWS, &DURATION, &EXPIRY, &CERTIFICATES, &BUNDLES, &API_FAILURES, &EVENTS];
 
-/// Metrics that [`Metrics::count`] increments, with all values of their label `outcome`. An empty value means
-/// that the metric has no label.
+/// Counters that [`Metrics::count`] increments, each with all values of its label `outcome`. The empty value means
+/// that the counter has no label.
 const COUNTERS: [(&Metric, &[&str]); 4] = [
     (&CERTIFICATES, &["shown", "made", "refused"]),
     (&BUNDLES, &[""]),
@@ -66,12 +66,12 @@ const COUNTERS: [(&Metric, &[&str]); 4] = [
     (&EVENTS, &["sent", "failed", "dropped", "limited"]),
 ];
 
-/// Returns the names of all metrics, without the suffixes of histogram series.
+/// Returns the names of all metrics. The name of a histogram has no suffix such as `_bucket`.
 pub fn metric_names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|metric| metric.name)
 }
 
-/// Upper bounds of the duration buckets, in seconds. The webhook timeout in the chart is 5 s.
+/// Upper bounds of the duration buckets, in seconds. The largest bound is the webhook timeout in the chart (5 s).
 const BUCKETS: [f64; 10] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ struct Values {
     /// Number of reviews in each duration bucket. The last bucket has no upper bound.
     durations: [u64; BUCKETS.len() + 1],
     duration_sum: Duration,
-    /// Values of the other counters, by metric name and outcome.
+    /// Values of the counters in [`COUNTERS`], by metric name and label value.
     counts: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -98,13 +98,12 @@ impl Metrics {
         values.duration_sum += duration;
     }
 
-    /// Increments a counter. `outcome` is one of the values that [`COUNTERS`] lists for the metric.
+    /// Increments a counter. `outcome` is one of the label values in [`COUNTERS`].
     pub fn count(&self, metric: &Metric, outcome: &'static str) {
         *self.lock().counts.entry((metric.name, outcome)).or_default() += 1;
     }
 
-    /// Renders all metrics in the Prometheus text format. `expiry` is the expiry time of the serving
-    /// certificate.
+    /// Returns all metrics in the Prometheus text format. `expiry` is the expiry time of the webhook's certificate.
     pub fn render(&self, expiry: Option<OffsetDateTime>) -> String {
         let values = self.lock();
         let mut page = Page::default();
@@ -134,7 +133,7 @@ impl Metrics {
     }
 }
 
-/// A page in the Prometheus text format, while it is written.
+/// Text of a metrics page in the Prometheus text format, to which metrics are appended.
 #[derive(Default)]
 struct Page(String);
 

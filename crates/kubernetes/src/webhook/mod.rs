@@ -1,7 +1,7 @@
 //! The mutating admission webhook, which adds sidecars to pods when the pods are created.
 //!
-//! [`crate::inject`] plans the changes to a pod, both for this webhook and for the command line. This module
-//! adds the HTTPS server, the serving certificate, events and metrics.
+//! [`crate::inject`] computes the changes to a pod. This module adds the HTTPS server, its certificate, events and
+//! metrics.
 
 mod api;
 mod certificate;
@@ -33,8 +33,8 @@ use self::metrics::Metrics;
 use self::server::{AdminService, ServerHandle, WebhookService};
 use crate::inject::Settings;
 
-/// Time limit for open reviews at shutdown. The API server waits at most 30 s for a webhook, and 5 s with the
-/// chart's `timeoutSeconds`.
+/// Time limit for open reviews at shutdown. The API server waits 5 s for a review with the settings of the chart, and
+/// never longer than 30 s.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -46,8 +46,8 @@ pub struct Config {
     pub certificate: CertificateSource,
     /// API server to which events are sent. `None` disables events.
     pub events: Option<ApiServer>,
-    /// Time between failing the readiness probe and closing the listener. In this time, every API server can
-    /// switch to another replica.
+    /// Time from the failing readiness probe to the end of the listener. During this time, the API servers switch to
+    /// another replica.
     pub shutdown_delay: Duration,
     pub settings: Settings,
 }
@@ -77,7 +77,7 @@ pub struct WebhookServer {
 }
 
 impl WebhookServer {
-    /// Opens both ports. The server becomes ready when it has a serving certificate.
+    /// Opens the ports for reviews and for probes. The server becomes ready when it has a certificate.
     ///
     /// # Errors
     /// Fails if a port cannot be opened.
@@ -115,8 +115,8 @@ impl WebhookServer {
         self.admin.address
     }
 
-    /// Shuts the server down. Fails the readiness probe, waits for the shutdown delay, stops accepting
-    /// connections, and then lets open reviews finish.
+    /// Shuts the server down. First fails the readiness probe and waits for the shutdown delay. Then stops accepting
+    /// connections and waits for open reviews.
     pub async fn shutdown(self) {
         self.accepts_reviews.store(false, Ordering::Release);
         tracing::info!(delay = ?self.shutdown_delay, "stopping");

@@ -16,11 +16,12 @@ use serde_json::{Map, Value, json};
 
 use crate::inject::{Change, NoChange, Outcome, SkipReason, controller};
 
-/// Maximum number of values and members of an object. A usual pod has hundreds. A pod that fills etcd's 1.5 MiB
-/// with environment variables of 100 bytes has 45,000.
+/// Maximum number of values in a pod object. A usual pod has hundreds. A pod of 1.5 MiB, the limit of etcd, that
+/// consists of environment variables of 100 bytes has 45,000.
 pub const MAX_VALUES: usize = 50_000;
 
-/// Maximum length of a warning, in bytes. The API server truncates warnings to 256 bytes if there are many.
+/// Maximum length of a warning, in bytes. If a response has many warnings, the API server truncates each warning to
+/// 256 bytes.
 const MAX_WARNING_BYTES: usize = 256;
 
 /// Maximum number of warnings per response. The API server accepts 4 KiB of warnings in total.
@@ -29,15 +30,15 @@ const MAX_WARNINGS: usize = 12;
 /// Maximum length of the message of an event, in bytes. The API server rejects longer messages.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
-/// Maximum length of a field of an owner, in bytes. The longest is `apiVersion`: a group of up to 253 bytes, a slash and
-/// a version of up to 63. Events are kept until they are sent, so their size must have a limit.
+/// Maximum length of a field that identifies an owner, in bytes. The longest field is `apiVersion`: a group of 253
+/// bytes, a slash and a version of 63 bytes. Queued events stay in memory, so their size needs a limit.
 const MAX_OWNER_FIELD_BYTES: usize = 317;
 
 /// Maximum length of a `uid`. A UUID has 36 bytes.
 const MAX_UID_BYTES: usize = 128;
 
-/// Namespaces that the webhook skips regardless of their labels. If the cluster's DNS depended on the webhook,
-/// the cluster could not start.
+/// Namespaces whose pods never get a sidecar. Without this exception, a cluster whose DNS depends on the webhook could
+/// not start.
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -45,7 +46,7 @@ pub enum ReviewOutcome {
     Injected,
     /// The pod needs no sidecar.
     Skipped,
-    /// The pod requests a sidecar, but its configuration is invalid or not possible.
+    /// The pod requests a sidecar, but its configuration is invalid or cannot be applied to the pod.
     Refused,
     /// The review cannot be processed.
     Failed,
@@ -62,7 +63,7 @@ impl ReviewOutcome {
     }
 }
 
-/// Reason for a decision that is made without calling `inject`.
+/// Reason for a decision that was made without a result of `inject`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BypassReason {
     #[error("the request is not an AdmissionReview of admission.k8s.io")]
@@ -82,7 +83,7 @@ pub enum BypassReason {
 }
 
 impl BypassReason {
-    /// Returns the outcome, and the identifier of the reason in metrics and audit annotations.
+    /// Returns the outcome, and the name of the reason in metrics and audit annotations.
     const fn outcome_and_reason(self) -> (ReviewOutcome, &'static str) {
         match self {
             Self::NotAReview => (ReviewOutcome::Failed, "not_a_review"),
@@ -96,13 +97,13 @@ impl BypassReason {
     }
 }
 
-/// Error for a body without a usable `request.uid`. No AdmissionReview can answer such a body.
+/// Error for a request body without a usable `request.uid`. Without the uid, no valid response is possible.
 #[derive(Debug, thiserror::Error)]
 #[error("not an AdmissionReview with a request.uid: {0}")]
 pub struct InvalidReview(String);
 
-/// Fields of a review that the webhook reads. All fields except `uid` are parsed later and separately, so that
-/// a value of a wrong type does not prevent a response. A duplicate field is an error.
+/// Fields of a review that the webhook reads. All fields except `uid` are parsed later and separately, so that a wrong
+/// type does not prevent a response. A duplicate field is an error.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Envelope<'a> {
@@ -135,7 +136,7 @@ struct GroupVersionKind {
 #[derive(Debug)]
 pub struct Review<'a>(Envelope<'a>);
 
-/// The outcome for a pod. It is recorded as a Kubernetes event on the owner of the pod.
+/// Kubernetes event for the owner of a pod, such as a ReplicaSet. The event reports whether the pod got a sidecar.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnerEvent {
     pub namespace: String,
@@ -150,12 +151,12 @@ pub struct OwnerEvent {
 #[derive(Debug)]
 pub struct Decision {
     pub outcome: ReviewOutcome,
-    /// Identifier of the reason, from a fixed set, for metrics and audit annotations.
+    /// Name of the reason in metrics and audit annotations, such as `opted_out`.
     pub reason: &'static str,
     pub message: String,
     patch: Option<String>,
     warnings: Vec<String>,
-    /// Event to record. `None` for dry runs and for objects other than pods.
+    /// Event for the owner of the pod. `None` if no event is sent, for example for a dry run.
     pub event: Option<OwnerEvent>,
 }
 
@@ -173,7 +174,7 @@ impl<'a> Review<'a> {
         Ok(Self(envelope))
     }
 
-    /// Decides about the review. Calls `inject` if the review is about the creation of a pod.
+    /// Decides whether the pod gets a sidecar. Calls `inject` only if the review is about the creation of a pod.
     pub fn decide(&self, inject: impl FnOnce(&Value) -> Outcome) -> Decision {
         let pod = match self.pod() {
             Ok(pod) => pod,
@@ -244,7 +245,7 @@ impl<'a> Review<'a> {
         pod.filter(Value::is_object).ok_or(BypassReason::Unreadable)
     }
 
-    /// Returns the namespace of the request. The pod object may omit its namespace.
+    /// Returns the namespace from the request, because the pod object may lack its namespace.
     fn namespace(&self) -> String {
         string(self.0.request.namespace).unwrap_or_default()
     }
@@ -263,7 +264,7 @@ impl<'a> Review<'a> {
 }
 
 impl Decision {
-    /// Returns a decision for a review for which `inject` was not called or panicked.
+    /// Returns the decision for a review for which `inject` was not called, or in which `inject` panicked.
     pub fn bypass(bypass: BypassReason) -> Self {
         let (outcome, reason) = bypass.outcome_and_reason();
         let message = bypass.to_string();
@@ -303,7 +304,7 @@ fn warning(text: &str) -> String {
     truncate(format!("tokengauge: {text}"), MAX_WARNING_BYTES)
 }
 
-/// Truncates a text to at most `limit` bytes. A truncated text ends with an ellipsis.
+/// Shortens a text to at most `limit` bytes. A shortened text ends with `…`.
 fn truncate(mut text: String, limit: usize) -> String {
     if text.len() > limit {
         let mut end = limit - '…'.len_utf8();
@@ -316,7 +317,8 @@ fn truncate(mut text: String, limit: usize) -> String {
     text
 }
 
-/// Returns a reference to the pod's controller. Returns a reference to the pod if it has no controller.
+/// Returns a reference to the controller of the pod. If the pod has no controller, returns a reference to the pod
+/// itself.
 fn owner(pod: &Value) -> Value {
     if let Some(controller) = controller(pod) {
         let fields = ["apiVersion", "kind", "name", "uid"].iter().filter_map(|key| {
@@ -340,7 +342,7 @@ const fn is_short(field: &str) -> bool {
     field.len() <= MAX_OWNER_FIELD_BYTES
 }
 
-/// Returns whether a text has the form of a namespace (a DNS label of RFC 1123).
+/// Returns whether a text is a valid namespace name (a DNS label of RFC 1123).
 fn is_dns_label(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(is_allowed)
@@ -355,7 +357,7 @@ fn string(raw: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// Returns an upper bound of the number of values in a JSON text. Counts the bytes that can precede a value.
+/// Returns an upper bound of the number of values in a JSON text. The text is not parsed.
 fn count_values(json: &str) -> usize {
     let (mut values, mut in_string, mut escaped) = (1, false, false);
     for byte in json.bytes() {

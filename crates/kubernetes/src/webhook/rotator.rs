@@ -29,7 +29,7 @@ use super::validity::now;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SelfSigned {
     pub service: ServiceName,
-    /// Name of the Secret that stores the certificates, in the namespace of the service.
+    /// Name of the Secret that stores the certificates. The Secret is in the namespace of the webhook's Service.
     pub secret: String,
     /// Name of the MutatingWebhookConfiguration object.
     pub webhook_configuration: String,
@@ -41,14 +41,14 @@ const WEBHOOK_CONFIGURATIONS: &str =
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// Maximum number of attempts to write the Secret in one check. After a conflict with another replica, the next
-/// attempt usually reads the Secret that the other replica wrote.
+/// Maximum number of attempts to write the Secret in one check. If another replica writes the Secret first, the next
+/// attempt usually reads the certificates of that replica.
 const MAX_ATTEMPTS: usize = 3;
 
 /// Reason why a check failed, for the log.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Checks and rotates certificates until the returned future is dropped.
+/// Checks the certificates regularly and renews them, until the returned future is dropped.
 pub async fn run(
     config: SelfSigned,
     api: ApiClient,
@@ -102,7 +102,7 @@ impl CertRotator {
         Ok(())
     }
 
-    /// Returns the certificates in the Secret. Replaces missing, invalid or expiring certificates first.
+    /// Returns the certificates in the Secret. If they are missing, invalid or expire soon, first replaces them.
     async fn read_or_issue(&self) -> Result<StoredCertificates, Error> {
         let SelfSigned { service, secret: name, .. } = &self.config;
         let namespace = &service.namespace;
@@ -155,11 +155,11 @@ impl CertRotator {
     }
 }
 
-/// Returns a JSON Patch that sets `caBundle` in each webhook that refers to the service and has another bundle.
-/// Returns `None` if no webhook refers to the service.
+/// Returns a JSON Patch that corrects `caBundle` in each webhook that calls the Service. The patch can be empty.
+/// Returns `None` if no webhook calls the Service.
 ///
-/// In the patch, a test of the webhook's name precedes each change, because the list may have changed since it
-/// was read.
+/// The list of webhooks may have changed since it was read. The patch therefore tests the name of each webhook before
+/// the change.
 fn ca_bundle_patch(
     configuration: &Value,
     ServiceName { service, namespace }: &ServiceName,

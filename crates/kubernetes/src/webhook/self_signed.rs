@@ -33,7 +33,7 @@ const CA_LIFETIME: Duration = Duration::days(3_650);
 const CA_RENEWAL_MARGIN: Duration = Duration::days(180);
 const CERTIFICATE_LIFETIME: Duration = Duration::days(90);
 
-/// Time by which the validity of a certificate starts before its issue, to tolerate clock skew.
+/// A new certificate is already valid this long before its issue, so that a client whose clock is late accepts it.
 const MAX_CLOCK_SKEW: Duration = Duration::hours(1);
 
 const MAX_BUNDLED_CAS: usize = 2;
@@ -46,7 +46,7 @@ pub struct ServiceName {
 }
 
 impl ServiceName {
-    /// Returns the host name that the API server connects to.
+    /// Returns the host name to which the API server connects, such as `injector.tokengauge.svc`.
     fn dns_name(&self) -> String {
         format!("{}.{}.svc", self.service, self.namespace)
     }
@@ -82,7 +82,8 @@ const INVALID: RenewalReason = "stored certificate not valid for this service";
 const CERTIFICATE_EXPIRES: RenewalReason = "certificate expires soon";
 const CA_EXPIRES: RenewalReason = "CA expires soon";
 
-/// Returns the stored certificates. If they must be replaced, returns new certificates with the reason.
+/// Returns the certificates to use. If the stored certificates are unusable or expire soon, issues new ones and
+/// returns the reason.
 ///
 /// # Errors
 /// Fails if key generation or signing fails.
@@ -112,8 +113,7 @@ pub fn renew(
     }
 }
 
-/// Issues a new CA and a certificate that it signs. The bundle keeps the CAs of `previous` that have not
-/// expired.
+/// Issues a new CA, and a certificate that the new CA signs. An unexpired CA of `previous` stays trusted.
 fn issue_all(
     service: &ServiceName,
     previous: Option<&StoredCertificates>,
@@ -194,8 +194,8 @@ impl StoredCertificates {
 
     /// Returns the Secret that stores these certificates.
     ///
-    /// `existing` is the Secret to replace. Its metadata is kept, because other controllers may have added
-    /// labels and annotations. Its type is kept, because it is immutable.
+    /// `existing` is the current Secret. Its metadata is kept, because other controllers may have added labels and
+    /// annotations. Its type is kept, because the type is immutable.
     pub fn to_secret(&self, namespace: &str, name: &str, existing: Option<&Value>) -> Value {
         let metadata = json!({
             "name": name,
@@ -231,7 +231,7 @@ impl StoredCertificates {
             && ServingCertificate::from_pem(&self.certificate, &self.key).is_ok()
     }
 
-    /// Issues a new certificate that the stored CA signs. Returns `None` if the CA key is malformed.
+    /// Issues a new certificate that the stored CA signs. Returns `None` if the private key of the CA is malformed.
     fn renew_certificate(
         &self,
         service: &ServiceName,
@@ -243,7 +243,7 @@ impl StoredCertificates {
     }
 }
 
-/// Returns whether a client of the service would trust the certificate.
+/// Returns whether a client that connects to the Service and trusts `cas` accepts the certificate.
 fn is_trusted(cas: &str, certificate: &str, service: &ServiceName, now: OffsetDateTime) -> bool {
     let (Some(cas), Some(der)) = (certificates(cas), first_certificate(certificate)) else {
         return false;

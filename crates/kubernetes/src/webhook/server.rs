@@ -1,7 +1,7 @@
-//! The HTTPS server for reviews and the HTTP server for probes and metrics.
+//! The HTTPS server for admission reviews, and the HTTP server for probes and metrics.
 //!
-//! Any client that reaches the port can send reviews, so memory, connections and concurrency are limited. Each
-//! time limit is shorter than the API server's timeout. A review above a limit gets status 503. The API server
+//! Any client that reaches the port can send reviews, so memory, connections and concurrency are limited. Each time
+//! limit is shorter than the API server's timeout. A review that exceeds a limit gets an error status. The API server
 //! then admits the pod without a sidecar (`failurePolicy: Ignore`).
 
 use std::convert::Infallible;
@@ -38,22 +38,22 @@ const MAX_CONNECTIONS: usize = 256;
 /// Maximum number of connections from probes and metrics scrapers.
 const MAX_ADMIN_CONNECTIONS: usize = 64;
 
-/// Time limit for the TLS handshake and the request headers. It is below the chart's webhook timeout of 5 s.
+/// Time limit for the TLS handshake and the request headers, below the webhook timeout of 5 s in the chart.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Time limit from the request headers to the response. It is mainly for receiving the body, because a decision
-/// takes less than 1 ms.
+/// Time limit from the request headers to the response. Most of it is for receiving the body, because a decision takes
+/// less than 1 ms.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of open reviews, including reviews that wait. With [`MAX_DECISIONS`] at a time, their
-/// decisions take about half a second in total.
+/// Maximum number of reviews that are open at the same time. The decisions for this number of reviews take about half
+/// a second in total.
 const MAX_REVIEWS: usize = 1_024;
 
-/// Maximum number of concurrent decisions. Each decision uses one core for less than 1 ms.
+/// Maximum number of decisions at the same time. Each decision uses one core for less than 1 ms.
 const MAX_DECISIONS: usize = 2;
 
-/// Maximum size of a request body. etcd accepts objects of up to 1.5 MiB, and the API server accepts requests
-/// of up to 3 MiB. As JSON, an object can be twice as long, and a review of an update contains two objects.
+/// Maximum size of a request body. The API server accepts requests of up to 3 MiB. As JSON, an object can be twice as
+/// long, and a review of an update contains two objects.
 const MAX_BODY_BYTES: usize = 8 << 20;
 
 /// Maximum total size of the bodies of all open reviews.
@@ -69,8 +69,8 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Stops accepting connections. Closes open connections after their current requests, or when `timeout`
-    /// ends.
+    /// Stops accepting connections. Open connections may finish their current requests within `timeout`, and are then
+    /// closed.
     pub async fn stop(self, timeout: Duration) {
         // Sending the stop signal fails only if the server task has already ended.
         self.stop.send(()).unwrap_or_default();
@@ -109,7 +109,7 @@ pub fn serve_reviews(
 
 /// Serves probes and metrics over HTTP.
 ///
-/// No limit other than the number of connections is needed, because these responses never wait.
+/// Only the number of connections is limited, because these responses never wait.
 ///
 /// # Errors
 /// Fails if the port cannot be opened.
@@ -161,7 +161,7 @@ pub struct WebhookService {
     decisions: Arc<Semaphore>,
 }
 
-/// Reason for answering a request with an HTTP error instead of an AdmissionReview.
+/// Reason for answering a request with an HTTP error status instead of a review response.
 #[derive(Debug, thiserror::Error)]
 enum RequestError {
     #[error("unknown path; send reviews to POST /inject")]
@@ -199,7 +199,7 @@ impl RequestError {
 }
 
 impl From<BoxError> for RequestError {
-    /// Recovers the error of [`WebhookService::review`], or converts the error of a tower layer.
+    /// Returns the original error of [`WebhookService::review`], or converts a tower error such as a timeout.
     fn from(error: BoxError) -> Self {
         match error.downcast::<Self>() {
             Ok(error) => *error,
@@ -220,7 +220,7 @@ impl WebhookService {
         }
     }
 
-    /// Returns the decision about a review, and the AdmissionReview that contains the decision.
+    /// Decides about a review. Returns the decision, and the AdmissionReview to send as response.
     async fn review(
         self: Arc<Self>,
         request: Request<ReceivedBody>,
@@ -238,8 +238,8 @@ impl WebhookService {
         decision.await.map_err(|_| RequestError::Overloaded)?
     }
 
-    /// Receives a request body. Acquires a permit for each byte of [`MAX_TOTAL_BODY_BYTES`] when the byte
-    /// arrives. Slow clients therefore hold permits only for the bytes that they have sent.
+    /// Receives a request body. Each received byte takes a permit of [`MAX_TOTAL_BODY_BYTES`], the memory limit for
+    /// all bodies. A slow client therefore uses only as much of the limit as it has sent.
     async fn receive(
         &self,
         mut body: ReceivedBody,
@@ -313,10 +313,10 @@ fn validate(path: &str, method: &Method, headers: &HeaderMap) -> Result<(), Requ
     Ok(())
 }
 
-/// Answers health probes and metrics scrapers on the HTTP port.
+/// Answers health probes and metrics scrapes on the HTTP port.
 #[derive(Debug)]
 pub struct AdminService {
-    /// Whether the server accepts reviews. False after the signal to stop.
+    /// Whether the server accepts reviews. False after shutdown begins.
     pub accepts_reviews: Arc<AtomicBool>,
     pub resolver: Arc<CertificateResolver>,
     pub metrics: Arc<Metrics>,

@@ -1,7 +1,7 @@
-//! Validity periods of X.509 certificates, and the timestamps derived from them.
+//! Reads the validity period of X.509 certificates.
 //!
-//! rustls verifies certificates but does not report when they expire. Reading the two dates with yasna and
-//! `time` adds no crate, because rcgen already depends on both.
+//! rustls verifies certificates but does not report when they expire. This module reads the two dates with the crates
+//! yasna and `time`, which are already dependencies of rcgen.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -30,8 +30,8 @@ impl Validity {
         validity.ok()
     }
 
-    /// Returns whether two thirds of the validity period have passed. cert-manager renews certificates at the
-    /// same point.
+    /// Returns whether two thirds of the validity period have passed. cert-manager also renews certificates at this
+    /// point.
     pub fn is_renewal_due(&self, now: OffsetDateTime) -> bool {
         now >= self.not_after - (self.not_after - self.not_before) / 3
     }
@@ -60,7 +60,8 @@ fn read_time(time: BERReader<'_, '_>) -> ASN1Result<OffsetDateTime> {
     }
 }
 
-/// Skips the rest of an ASN.1 sequence. yasna reports an error for a sequence that is not read to its end.
+/// Skips the rest of an ASN.1 sequence. Without this call, yasna reports an error because the sequence was not read to
+/// its end.
 fn skip_rest(fields: &mut BERReaderSeq<'_, '_>) -> ASN1Result<()> {
     while fields.read_optional(|field| field.read_der())?.is_some() {}
     Ok(())

@@ -1,5 +1,5 @@
-//! Edits of YAML collections in block style. The edits add and remove whole lines, and keep comments next to
-//! their entries.
+//! Edits YAML lists and mappings in block style (one entry per line). Edits add and remove whole lines, and keep
+//! comments next to their entries.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::text::{
 use super::tree::{Child, Collection, Kind};
 use super::write::{self, EntryValue};
 
-/// Adds an entry before the entry at this index, or at the end of the collection.
+/// Adds an entry before the entry at `index`, or at the end of the collection.
 pub(super) fn insert(
     text: &str,
     style: &Style,
@@ -35,7 +35,7 @@ pub(super) fn insert(
     Some(vec![insert_lines(text, at, &lines, style)])
 }
 
-/// Removes one of several entries. In block style, the only entry of a collection cannot be removed.
+/// Removes one entry. Returns `None` for the only entry, because block style has no empty collections.
 pub(super) fn remove(text: &str, collection: &Collection, index: usize) -> Option<Vec<Splice>> {
     let children = &collection.children;
     let child = children.get(index).filter(|_| children.len() > 1)?;
@@ -85,7 +85,7 @@ pub(super) fn replace(
     Some(vec![(child.value_start..old_end, head), (last_line_end..last_line_end, below)])
 }
 
-/// Inserts whole lines at the start of a line, or at the end of the text even if the last line has no line end.
+/// Inserts whole lines at the start of a line or at the end of the text. Adds a missing line end first.
 pub(super) fn insert_lines(text: &str, at: usize, lines: &str, style: &Style) -> Splice {
     let lacks_line_end = at == text.len() && !text.is_empty() && !text.ends_with('\n');
     let lines = match lines.strip_suffix(style.newline) {
@@ -95,9 +95,9 @@ pub(super) fn insert_lines(text: &str, at: usize, lines: &str, style: &Style) ->
     (at..at, lines)
 }
 
-/// Returns the end of the collection in `column`. Comments below the last entry belong to the collection if
-/// they have at least the same indentation. If the next entry of the parent is in the same column (a list
-/// directly below its key), a comment in that column belongs to the next entry.
+/// Returns the position after the last line of a collection whose entries start in `column`. Comments below the last
+/// entry are part of the collection if they are indented at least to `column`. If the text continues in the same
+/// column, such comments belong to the next entry instead.
 fn collection_end(text: &str, last_entry_end: usize, column: usize) -> usize {
     let mut end = next_line(text, last_entry_end);
     let next = skip_trivia(text, end, false);
@@ -113,8 +113,8 @@ fn collection_end(text: &str, last_entry_end: usize, column: usize) -> usize {
     end
 }
 
-/// Returns the start of the comments directly above an entry. They must be in the entry's column and not before
-/// `floor`.
+/// Returns the start of the comments directly above an entry. Only comments in the entry's column count. The search
+/// does not go before `floor`.
 fn leading_comments(text: &str, start: usize, floor: usize) -> usize {
     let column = column(text, start);
     let mut at = line_start(text, start);

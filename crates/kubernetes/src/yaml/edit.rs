@@ -1,4 +1,4 @@
-//! Converts a patch into text replacements (splices). Each splice is checked by parsing the resulting text.
+//! Converts a patch into replacements of text (splices). After each replacement, the new text is parsed and checked.
 
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ use super::text::{Splice, line_end, next_line, splice, starts_line};
 use super::tree::{Child, Collection, Kind, Name, Node, Tree};
 use super::{Error, Loss, LossKind, PatchedText, block, flow, read, write};
 
-/// Maximum number of aliases that one operation replaces with their values. If there are more, the enclosing
-/// collection is rewritten.
+/// Maximum number of aliases (`*name`) that one operation replaces with their values. With more aliases, the enclosing
+/// collection is written again.
 const MAX_EXPANDED_ALIASES: usize = 64;
 
 pub(super) fn apply(text: &str, value: &Value, patch: &Patch) -> Result<PatchedText, Error> {
@@ -44,15 +44,15 @@ enum Change {
     Remove,
 }
 
-/// The current text of a document, with its parsed tree and value.
+/// The current text of a document, with the parsed tree and value of this text.
 struct Editor {
     text: String,
     tree: Tree,
     value: Value,
-    /// Whether a text of several lines may be written as a literal block (`|`).
+    /// Whether a string with several lines may be written as a literal block (`|`).
     literals: bool,
     original: Tree,
-    /// Line numbers in the original text of the marks in `tree`.
+    /// Line number of each comment, anchor and alias of `tree` in the original text.
     mark_lines: Vec<usize>,
     losses: Vec<Loss>,
 }
@@ -87,7 +87,7 @@ impl Editor {
         Ok(())
     }
 
-    /// Returns the scalar at `path`, and the loss to report if the scalar's notation cannot be restored.
+    /// Returns the scalar at `path`, and the loss to report if its old notation, such as quotes, cannot be restored.
     fn scalar(&self, path: &Pointer) -> Option<(Value, Loss)> {
         let node = self.node(path)?;
         let Kind::Scalar(value) = &node.kind else { return None };
@@ -96,8 +96,8 @@ impl Editor {
         Some((value.clone(), Loss { line, kind: LossKind::ScalarNotation, text }))
     }
 
-    /// Changes the text so that it is parsed as `patched`. The value `patched` differs from the current value
-    /// only at `path`.
+    /// Changes the text so that its parsed value is `patched`. `patched` differs from the current value only at
+    /// `path`.
     fn write(&mut self, path: &Pointer, change: Change, patched: &Value) -> Result<(), Error> {
         if self.attempt(patched, |editor| editor.change(path, change, patched)) {
             return Ok(());
@@ -113,8 +113,8 @@ impl Editor {
         Err(Error::Unwritable { path: path.to_string() })
     }
 
-    /// Tries the splices with literal blocks first, and then without literal blocks. Below a literal block, an indented
-    /// comment would become part of the text.
+    /// Applies the splices that `splices` returns. Tries them first with literal blocks (`|`), and then without. An
+    /// indented comment below a literal block would become part of its text.
     fn attempt(&mut self, patched: &Value, splices: impl Fn(&Self) -> Option<Vec<Splice>>) -> bool {
         [true, false].into_iter().any(|literals| {
             self.literals = literals;
@@ -122,8 +122,8 @@ impl Editor {
         })
     }
 
-    /// Returns the loss that rewriting the collection at `path` causes. Returns `None` for an alias, which is
-    /// reported separately, and for a collection that becomes empty, which has no notation to lose.
+    /// Returns the loss to report if the list or mapping at `path` is written again. Returns `None` if its new value
+    /// is empty, because an empty collection has no order or notation to lose.
     fn rewriting_loss(&self, path: &Pointer, value: &Value) -> Option<Loss> {
         let is_collection = self.node(path).and_then(Node::collection).is_some();
         let becomes_empty =
@@ -135,7 +135,7 @@ impl Editor {
         })
     }
 
-    /// Applies the splices if the resulting text is parsed as `patched`.
+    /// Applies the splices if the value of the resulting text is `patched`. Otherwise, returns false.
     fn accept(&mut self, splices: &[Splice], patched: &Value) -> bool {
         let Some(text) = splice(&self.text, splices) else { return false };
         match read(&text, 0) {
@@ -150,8 +150,7 @@ impl Editor {
         }
     }
 
-    /// Records the marks (comments, anchors and aliases) that the splices remove. The replacements contain no
-    /// marks.
+    /// Records the comments, anchors and aliases that the splices remove from the text.
     fn record_lost_marks(&mut self, splices: &[Splice]) {
         let mut marks = self.tree.marks.iter();
         self.mark_lines.retain(|line| {
@@ -183,7 +182,7 @@ impl Editor {
         }
     }
 
-    /// Adds an entry to a mapping, or inserts an item into a sequence.
+    /// Adds an entry to a mapping or an item to a list.
     fn add(
         &self,
         path: &Pointer,
@@ -249,8 +248,8 @@ impl Editor {
         Style { literals: self.literals, ..style::detect(&self.text, &self.tree) }
     }
 
-    /// Removes the line end of the last line if the original text has none. Keeps a line end that is part of a
-    /// value, as below `|`.
+    /// Removes the line end at the end of the text if the original text has none. Keeps a line end that is part of a
+    /// value, such as a literal block.
     fn restore_last_line(&mut self, original: &str) {
         if original.ends_with('\n') {
             return;
@@ -262,7 +261,7 @@ impl Editor {
         }
     }
 
-    /// Returns the node at `path`. Returns `None` if the path passes through an alias or a merge key.
+    /// Returns the node at `path`. Returns `None` if the path passes through an alias or a merge key (`<<`).
     fn node(&self, path: &Pointer) -> Option<&Node> {
         let nodes = nodes_along(&self.tree, path);
         nodes.last().copied().filter(|_| nodes.len() == path.count() + 1)
@@ -274,14 +273,15 @@ impl Editor {
         parents.filter_map(|node| node.collection()).any(|collection| collection.is_flow)
     }
 
-    /// Returns the line in the original text of the value at `path`, or of its nearest existing parent.
+    /// Returns the line in the original text of the value at `path`. For a new value, returns the line of its nearest
+    /// parent.
     fn original_line(&self, path: &Pointer) -> usize {
         let nodes = nodes_along(&self.original, path);
         nodes.last().map_or(1, |node| self.original.line(node.range.start))
     }
 
-    /// Replaces each alias whose value the change affects with a copy of the value. The change then affects
-    /// only one place.
+    /// Replaces each alias that refers to the changed value with a copy of the old value. Otherwise, the change would
+    /// affect these places, too.
     fn expand_aliases(&mut self, path: &Pointer, change: Change) {
         for _ in 0..MAX_EXPANDED_ALIASES {
             let Some(alias) = self.affected_alias(path, change) else { return };
@@ -293,7 +293,7 @@ impl Editor {
         }
     }
 
-    /// Returns the path of an alias whose value the change affects.
+    /// Returns the path of an alias that refers to the changed value.
     fn affected_alias(&self, path: &Pointer, change: Change) -> Option<PointerBuf> {
         if self.tree.aliased_anchors.is_empty() {
             return None;
@@ -307,7 +307,7 @@ impl Editor {
     }
 }
 
-/// Returns the existing nodes on the path from the root to `path`.
+/// Returns the nodes from the root to `path`. Stops where the path does not exist.
 fn nodes_along<'t>(tree: &'t Tree, path: &Pointer) -> Vec<&'t Node> {
     let mut nodes: Vec<&Node> = tree.root.iter().collect();
     for token in path.tokens() {
@@ -330,8 +330,8 @@ fn collect_anchors(node: &Node, anchors: &mut Vec<usize>) {
     }
 }
 
-/// Finds an alias of one of the anchors, below the node at `path`. Returns the path of the alias. For a merged
-/// alias, returns the path of the mapping that merges it.
+/// Searches the node at `path` for an alias of one of the anchors. Returns the path of the alias. If a mapping merges
+/// the alias (`<<: *name`), returns the path of the mapping.
 fn find_alias(node: &Node, anchors: &[usize], path: &Pointer) -> Option<PointerBuf> {
     if let Kind::Alias(anchor) = &node.kind {
         return anchors.contains(anchor).then(|| path.to_buf());

@@ -1,4 +1,4 @@
-//! Events of the YAML parser with their positions, and the documents that they delimit.
+//! Reads the events of the YAML parser with their positions, and splits a text into documents.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use serde_saphyr::granit_parser::{Event, Parser, ScanError, Span, options};
 
 use super::{Error, MAX_DEPTH};
 
-/// Returns the events of the YAML parser. Line numbers in errors include `lines_before`.
+/// Returns the events of the YAML parser. `lines_before` is added to the line numbers in errors.
 pub(super) fn events<'t>(
     text: &'t str,
     comments: bool,
@@ -57,8 +57,8 @@ impl Position {
     }
 }
 
-/// Splits a text into its documents. The first document includes the text before it, and the last document
-/// includes the text after it.
+/// Splits a text into its YAML documents. Text before the first document belongs to the first, and text after the last
+/// document to the last.
 pub(super) fn split_documents(text: &str) -> Result<Vec<&str>, Error> {
     let mut cuts = vec![0];
     let mut documents = 0_usize;

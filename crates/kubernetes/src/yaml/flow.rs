@@ -1,4 +1,4 @@
-//! Edits of YAML collections in flow style (`[…]` and `{…}`). JSON documents consist of such collections.
+//! Edits YAML lists and mappings in flow style (`[…]` and `{…}`). JSON uses only this style.
 
 use serde_json::Value;
 
@@ -11,13 +11,13 @@ use super::write;
 #[derive(Clone, Copy)]
 struct Layout<'s> {
     style: &'s Style,
-    /// Whether the document is JSON, in which all strings are in double quotes.
+    /// Whether the notation is JSON, in which all strings have double quotes.
     is_json: bool,
-    /// Column of the entries if each entry is on a separate line. `None` if the collection is on one line.
+    /// Column of the entries if each entry is on its own line. `None` if the collection is on one line.
     lines: Option<usize>,
 }
 
-/// Adds an entry before the entry at this index, or at the end of the collection.
+/// Adds an entry before the entry at `index`, or at the end of the collection.
 pub(super) fn insert(
     text: &str,
     style: &Style,
@@ -88,8 +88,8 @@ pub(super) fn remove(text: &str, node: &Node, index: usize) -> Option<Vec<Splice
     Some(splices.unwrap_or_else(|| vec![(previous.end()..child.end(), String::new())]))
 }
 
-/// Removes the last entry if it is on separate lines and a comment precedes it. The comment stays, and the
-/// comma before the comment is removed.
+/// Removes the last entry of a collection and keeps the comment above it. Returns `None` if the entry is not on its
+/// own line, or if no comment is above it.
 fn remove_last_line(text: &str, previous_end: usize, child: &Child) -> Option<Vec<Splice>> {
     let comma = skip_trivia(text, previous_end, false);
     let line_feed = text.get(..child.start)?.rfind('\n')?;
@@ -128,7 +128,7 @@ pub(super) fn document(text: &str, style: &Style, node: &Node, value: &Value) ->
     Layout { style, is_json: true, lines }.value(value)
 }
 
-/// Returns the collection of a node if it has an opening and a closing bracket.
+/// Returns the list or mapping of a node if its text starts and ends with brackets.
 fn bracketed<'n>(text: &str, node: &'n Node) -> Option<&'n Collection> {
     let content = text.get(node.content_start..node.range.end)?;
     let is_bracketed = [('[', ']'), ('{', '}')].iter().any(|(open, close)| {
@@ -137,7 +137,7 @@ fn bracketed<'n>(text: &str, node: &'n Node) -> Option<&'n Collection> {
     node.collection().filter(|_| is_bracketed)
 }
 
-/// Returns whether a node spans several lines, or is an empty collection in a document with several lines.
+/// Returns whether a node has several lines. For an empty collection, the lines of the whole document count.
 fn has_lines(text: &str, node: &Node) -> bool {
     let is_empty = node.collection().is_some_and(|inner| inner.children.is_empty());
     text.get(node.range.clone()).unwrap_or_default().contains('\n')
@@ -198,7 +198,8 @@ impl<'s> Layout<'s> {
         format!("{open}{newline}{inner}{entries}{newline}{outer}{close}")
     }
 
-    /// Writes a string. Strings with `:` and `?` are quoted, because older parsers misread them in flow style.
+    /// Writes a string. A string with `:` or `?` gets quotes, because older YAML parsers misread these characters in
+    /// flow style.
     fn string(&self, text: &str) -> String {
         if self.is_json || text.contains([':', '?']) {
             return write::quoted(text);

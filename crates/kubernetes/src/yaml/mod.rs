@@ -26,11 +26,11 @@ use std::fmt;
 use json_patch::Patch;
 use serde_json::Value;
 
-/// Maximum length of a text in bytes. etcd stores objects of at most 1.5 MiB, and all resource definitions of a
-/// cluster together take a few MiB.
+/// Maximum length of a YAML text, in bytes. The longest usual input is the set of all resource definitions of a
+/// cluster, which has a few MiB.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// Maximum nesting depth of values. serde_json has the same limit, and Kubernetes types need about 20 levels.
+/// Maximum nesting depth of values. Kubernetes objects need about 20 levels. serde_json also has a limit of 128.
 pub const MAX_DEPTH: usize = 128;
 
 /// One document of a YAML stream, with its markers, directives, comments and blank lines.
@@ -45,7 +45,7 @@ pub struct Document<'t> {
 pub struct PatchedText {
     /// The patched text. Parsing it gives the patched value.
     pub text: String,
-    /// Parts of the original text that the patched text lacks, in the order of the original text.
+    /// Comments and other parts of the original text that are missing from the patched text, in their original order.
     pub losses: Vec<Loss>,
 }
 
@@ -55,24 +55,23 @@ pub struct Loss {
     /// Line number in the original document, starting at 1.
     pub line: usize,
     pub kind: LossKind,
-    /// The text that the edit removed, such as a comment. If the edit wrote a whole list or mapping again, the JSON
-    /// pointer of this list or mapping.
+    /// The removed text, such as a comment. For a list or mapping that was written again as a whole: its JSON pointer.
     pub text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
-    /// A comment (including its `#`) inside a value that was removed, replaced or rewritten.
+    /// A comment, including its `#`, inside a value that was removed, replaced or rewritten.
     Comment,
-    /// An anchor (including its `&`) of a value that was replaced or rewritten.
+    /// An anchor, such as `&name`, of a value that was replaced or rewritten.
     Anchor,
-    /// An alias (including its `*`). The alias was replaced with its value, because the patch changes only one
-    /// of the two places.
+    /// An alias, such as `*name`. The alias was replaced with its value, because the patch changes only one of the two
+    /// places that shared the value.
     Alias,
-    /// The notation of a replaced scalar. If a later patch restores the value, its quotes, number base or line
-    /// breaks may differ.
+    /// The notation of a scalar that was replaced. If a later patch restores the value, its quotes, number base or
+    /// line breaks may differ.
     ScalarNotation,
-    /// The order and notation of a list or mapping that had to be rewritten.
+    /// The order and notation of a list or mapping that was written again as a whole.
     CollectionNotation,
 }
 
@@ -99,7 +98,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Reason why a text cannot be read or a patch cannot be written. Line and column numbers start at 1.
+/// Reason why a text cannot be read, or why a patch cannot be applied. Line and column numbers start at 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{bytes} bytes of YAML are too long; the limit is {MAX_BYTES}; split the file")]
@@ -138,9 +137,8 @@ pub enum Error {
     Unwritable { path: String },
 }
 
-/// Splits a text into its documents. Together, the documents contain the whole text. A document begins at its
-/// `---`, or after the `...` of the previous document. The value of a document that contains only comments is
-/// null.
+/// Splits a text into its YAML documents. Together, the documents contain every byte of the text. A document begins at
+/// its `---`, or after the `...` of the previous document. A document that contains only comments has the value null.
 pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
     if text.len() > MAX_BYTES {
         return Err(Error::TooLong { bytes: text.len() });
@@ -154,7 +152,7 @@ pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
     documents.collect()
 }
 
-/// Parses the text of one document. Line numbers in errors include `lines_before`.
+/// Parses one document. `lines_before` is added to the line numbers in errors.
 fn read(text: &str, lines_before: usize) -> Result<(tree::Tree, Value), Error> {
     let tree = tree::parse(text, lines_before)?;
     let value = value::resolve(&tree)?;

@@ -5,7 +5,7 @@ use serde_saphyr::granit_parser::{ScalarStyle, Tag};
 
 use super::Error;
 
-/// Returns the value of a scalar, taking its tag into account.
+/// Returns the value of a scalar. A tag such as `!!str` sets the type.
 pub(super) fn scalar_value(
     text: &str,
     style: ScalarStyle,
@@ -34,7 +34,7 @@ pub(super) fn scalar_value(
     }
 }
 
-/// Checks that a collection has either no tag or the expected tag.
+/// Returns an error if a list or mapping has a tag other than the expected one.
 pub(super) fn check_tag(tag: Option<&Tag>, expected: &str, line: usize) -> Result<(), Error> {
     match tag {
         Some(tag) if !tag.is_yaml_core_schema_tag(expected) => Err(unsupported_tag(tag, line)),
@@ -46,9 +46,10 @@ fn unsupported_tag(tag: &Tag, line: usize) -> Error {
     Error::UnsupportedTag { line, tag: format!("{}{}", tag.original_handle(), tag.suffix()) }
 }
 
-/// Returns the value that Kubernetes reads from an unquoted scalar. Returns `None` for `.inf` and `.nan`.
+/// Returns the value that Kubernetes reads from an unquoted scalar. Returns `None` for `.inf` and `.nan`, which JSON
+/// does not support.
 ///
-/// Source: `sigs.k8s.io/yaml`, which uses `go.yaml.in/yaml/v2`, `resolve.go`.
+/// Source: `resolve.go` of `go.yaml.in/yaml/v2`, which `sigs.k8s.io/yaml` uses.
 fn plain_value(text: &str) -> Option<Value> {
     Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -64,7 +65,7 @@ fn plain_value(text: &str) -> Option<Value> {
     })
 }
 
-/// Parses a number. Returns `None` for a date, which Kubernetes reads as a string.
+/// Parses a number. Returns `None` for other text, such as a date, which Kubernetes reads as a string.
 fn number(text: &str) -> Option<Number> {
     if text.starts_with('.') {
         return float(text);
@@ -76,7 +77,7 @@ fn number(text: &str) -> Option<Number> {
     integer(&digits).or_else(|| float(&digits))
 }
 
-/// Parses an integer in the same way as Go's `strconv.ParseInt` with base 0.
+/// Parses an integer with the rules of Go's `strconv.ParseInt` with base 0, such as `0x1f` or `0o17`.
 fn integer(text: &str) -> Option<Number> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -103,15 +104,15 @@ fn integer(text: &str) -> Option<Number> {
     Some(Number::from(magnitude))
 }
 
-/// Parses a finite number of the form `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`. Rust's float
-/// syntax is the same, except that it also allows names for infinity and NaN.
+/// Parses a finite number such as `-1.5e3`. The syntax is `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
+/// Rust's `f64::from_str` has the same syntax, but also accepts names for infinity and NaN.
 fn float(text: &str) -> Option<Number> {
     let is_named = text.contains(|c: char| !c.is_ascii_digit() && !"+-.eE".contains(c));
     Number::from_f64(text.parse().ok().filter(|_| !is_named)?)
 }
 
-/// Converts a mapping key to a string, as Kubernetes does. Returns `None` for null, and for fractions that Go
-/// writes with an exponent.
+/// Converts a mapping key to a string, as Kubernetes does. Returns `None` for null, and for fractions that Go would
+/// write with an exponent.
 pub(super) fn key(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -131,8 +132,8 @@ fn fraction(value: f64) -> Option<String> {
     has_no_exponent.then(|| value.to_string())
 }
 
-/// Returns whether parsers of every YAML version read the unquoted text as the same string. A false negative is
-/// harmless, because it only adds quotes.
+/// Returns whether a string can be written without quotes, because parsers of every YAML version read the same string
+/// back. If in doubt, returns false, which only adds quotes.
 pub(super) fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return false };
     let is_indicator = "-?:,[]{}#&*!|>'\"%@`=<".contains(first);
@@ -153,8 +154,8 @@ pub(super) fn is_plain_string(text: &str) -> bool {
         && !may_be_number(text)
 }
 
-/// Returns whether the unquoted text may be a number or a date in YAML 1.1 or 1.2, or resembles one. Numbers
-/// include integers, fractions and base 60 numbers.
+/// Returns whether some YAML parser may read the unquoted text as a number or a date. Numbers include integers,
+/// fractions and base 60 numbers such as `1:30`.
 fn may_be_number(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let lower = unsigned.to_ascii_lowercase();

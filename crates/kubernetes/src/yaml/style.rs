@@ -16,11 +16,11 @@ pub(super) struct Style {
     pub(super) is_flow: bool,
     /// Whether flow style is written without blanks.
     pub(super) is_compact: bool,
-    /// Whether a text of several lines may be written as a literal block (`|`).
+    /// Whether a string with several lines may be written as a literal block (`|`).
     pub(super) literals: bool,
 }
 
-/// Returns the most frequent layout in the document. Where the document gives no example, uses kubectl's
+/// Returns the most frequent layout in the document. If the document has no example of a property, uses kubectl's
 /// layout.
 pub(super) fn detect(text: &str, tree: &Tree) -> Style {
     let mut counts = Counts::default();

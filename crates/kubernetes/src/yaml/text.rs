@@ -1,11 +1,11 @@
-//! Positions in a text, such as lines, columns, blanks and comments. All positions are byte offsets.
+//! Finds positions in a text, such as line ends, columns and comments. All positions are byte offsets.
 
 use std::ops::Range;
 
 /// A byte range and its replacement.
 pub(super) type Splice = (Range<usize>, String);
 
-/// Applies splices to a text. The splices must be in order and must not overlap.
+/// Replaces parts of a text. The splices (a byte range and its new text) must be in order and must not overlap.
 pub(super) fn splice(text: &str, splices: &[Splice]) -> Option<String> {
     let mut result = String::with_capacity(text.len());
     let mut at = 0;
@@ -18,7 +18,7 @@ pub(super) fn splice(text: &str, splices: &[Splice]) -> Option<String> {
     Some(result)
 }
 
-/// Skips blanks, line ends and comments. In flow style, also skips commas.
+/// Returns the position after blanks, line ends and comments. In flow style, also skips commas.
 pub(super) fn skip_trivia(text: &str, from: usize, flow: bool) -> usize {
     let mut at = from;
     let bytes = text.as_bytes();
@@ -45,7 +45,7 @@ fn line_feed(text: &str, at: usize) -> usize {
     rest.find('\n').map_or(text.len(), |length| at + length)
 }
 
-/// Returns the end of the line, before its LF or CRLF.
+/// Returns the end of the line that contains the position, before its LF or CRLF.
 pub(super) fn line_end(text: &str, at: usize) -> usize {
     let end = line_feed(text, at);
     match text.get(at..end) {
@@ -58,7 +58,7 @@ pub(super) fn next_line(text: &str, at: usize) -> usize {
     text.len().min(line_feed(text, at) + 1)
 }
 
-/// Returns the start of the line, after a byte order mark.
+/// Returns the start of the line that contains the position, after a byte order mark.
 pub(super) fn line_start(text: &str, at: usize) -> usize {
     let before = text.get(..at).unwrap_or_default();
     before.rfind('\n').map_or_else(|| text_start(text).min(at), |end| end + 1)
@@ -74,7 +74,7 @@ fn line_before(text: &str, at: usize) -> &str {
     before.rsplit('\n').next().unwrap_or_default()
 }
 
-/// Returns whether only blanks precede the position in its line.
+/// Returns whether the line contains only blanks before the position.
 pub(super) fn starts_line(text: &str, at: usize) -> bool {
     line_before(text, at).chars().all(|c| matches!(c, ' ' | '\t' | '\u{feff}'))
 }

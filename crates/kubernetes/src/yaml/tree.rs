@@ -1,7 +1,7 @@
-//! Parses a document into a tree whose nodes have byte ranges.
+//! Parses a document into a tree. Each node has the byte range of its text.
 //!
-//! Only blanks, comments and indicators (such as `-` and `:`) occur between two nodes. To find the indicator
-//! before a node, the parser skips blanks and comments after the previous node.
+//! Only blanks, comments and indicators (such as `-` and `:`) occur between two nodes. To find the indicator before a
+//! node, the parser skips blanks and comments after the previous node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -22,13 +22,13 @@ pub(super) struct Tree {
     pub(super) root: Option<Node>,
     /// Comments, anchors and aliases, in the order of the text.
     pub(super) marks: Vec<Mark>,
-    /// Numbers of the anchors to which at least one alias refers.
+    /// Numbers of the anchors (`&name`) to which at least one alias (`*name`) refers.
     pub(super) aliased_anchors: BTreeSet<usize>,
     line_starts: Vec<usize>,
     lines_before: usize,
 }
 
-/// A comment, an anchor or an alias. A rewrite removes this part of the text.
+/// A comment, an anchor or an alias. This part of the text is lost if its value is written again.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) kind: LossKind,
@@ -37,8 +37,8 @@ pub(super) struct Mark {
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// Byte range from the tag or anchor, if present, to the end of the content. Empty if the text contains no
-    /// value, as after `key:`.
+    /// Byte range of the node, from its tag or anchor to the end of its content. Empty if the text contains no value,
+    /// as after `key:`.
     pub(super) range: Range<usize>,
     pub(super) content_start: usize,
     pub(super) anchor: Option<usize>,
@@ -60,15 +60,16 @@ pub(super) struct Collection {
     pub(super) children: Vec<Child>,
 }
 
-/// An entry of a mapping, or an item of a sequence.
+/// An entry of a mapping or an item of a list.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
-    /// Start of the key or of the dash. For an item in flow style, start of the item.
+    /// Start of the key or of the dash. An item in flow style has no dash and starts at its value.
     pub(super) start: usize,
-    /// End of the colon or of the dash. For an item in flow style, start of the item.
+    /// End of the colon or of the dash. An item in flow style has no dash and starts at its value.
     pub(super) value_start: usize,
     pub(super) name: Name,
-    /// Whether the entry has a `?` before its key, or lacks the colon or the dash.
+    /// Whether the entry has a `?` before its key, or lacks the colon or the dash. Such an entry is not edited in
+    /// place.
     pub(super) is_irregular: bool,
     pub(super) node: Node,
 }
@@ -97,7 +98,7 @@ impl Child {
 }
 
 impl Collection {
-    /// Finds the index of the child that a JSON pointer token names.
+    /// Returns the index of a child. `token` is its key, or its index in a list.
     pub(super) fn position(&self, token: &str) -> Option<usize> {
         if self.is_mapping {
             let is_named = |child: &Child| matches!(&child.name, Name::Key(key) if key == token);
@@ -112,7 +113,7 @@ impl Collection {
 }
 
 impl Tree {
-    /// Returns the line number of a position. The first line is 1.
+    /// Returns the line number of a byte offset. The first line has the number 1.
     pub(super) fn line(&self, at: usize) -> usize {
         self.lines_before + self.line_starts.partition_point(|start| *start <= at)
     }
@@ -155,7 +156,7 @@ struct Builder<'t, 'b> {
     tree: &'b mut Tree,
     /// Keys of the current mapping, with their line numbers.
     keys: BTreeMap<String, usize>,
-    /// Byte offset of the end of the last token that was read.
+    /// Byte offset after the last part of the text that was read.
     at: usize,
 }
 
@@ -171,7 +172,7 @@ impl<'t> Builder<'t, '_> {
         Ok(root)
     }
 
-    /// Reads the node that starts with `event`, and moves `at` to the end of the node.
+    /// Reads the node that starts with `event`. Afterwards, `at` is the end of the node.
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other event starts a node")]
     fn node(&mut self, event: Event<'t>, position: Position, depth: usize) -> Result<Node, Error> {
         let anchor_range = self.anchor();
@@ -217,7 +218,7 @@ impl<'t> Builder<'t, '_> {
         })
     }
 
-    /// Reads the anchor of the current node, and returns its byte range.
+    /// Reads the anchor (`&name`) of the next node, and returns its byte range.
     fn anchor(&mut self) -> Option<Range<usize>> {
         let (_, position) = self.events.next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
         let range = position.range();
@@ -239,8 +240,8 @@ impl<'t> Builder<'t, '_> {
         start..position.end.max(start)
     }
 
-    /// Returns the range of a block scalar: from the `|` to the last significant line, without its line end.
-    /// The parser's own range starts after the header and ends at the next node.
+    /// Returns the byte range of a literal or folded block scalar, from the `|` or `>` to the last line with text. The
+    /// parser's own range starts after this header and ends at the next node.
     fn block_scalar_range(&self, position: Position) -> Range<usize> {
         let start = skip_trivia(self.text, self.at, false).min(position.start);
         let text = self.text.get(start..position.end).unwrap_or_default();
@@ -251,7 +252,7 @@ impl<'t> Builder<'t, '_> {
         start..start + kept.max(trimmed)
     }
 
-    /// Removes the line end that the parser adds to a block scalar if the text ends without a line end.
+    /// Removes the line end that the parser adds to a block scalar at the end of a text without a final line end.
     /// Kubernetes does not add this line end.
     fn without_added_line_end<'s>(
         &self,

@@ -1,4 +1,5 @@
-//! Computes the value that Kubernetes reads from a tree, by resolving aliases and merge keys.
+//! Computes the value that Kubernetes reads from a document. Aliases (`*name`) and merge keys (`<<`) are replaced with
+//! their values.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use serde_json::{Map, Value};
 use super::tree::{Collection, Kind, Name, Node, Tree};
 use super::{Error, MAX_DEPTH};
 
-/// Memory limit in bytes for the values of all anchors and aliases of a document. A few lines of nested aliases
-/// can expand to billions of values. Hand-written manifests stay far below 1 MiB.
+/// Memory limit in bytes for the values of all anchors and aliases of a document. A few lines of nested aliases can
+/// expand to billions of values. Hand-written manifests need far less than 1 MiB.
 const MAX_ALIAS_BYTES: usize = 16 << 20;
 
 /// Estimated memory of a value, excluding its text, in bytes.
@@ -101,9 +102,9 @@ impl Resolver<'_> {
     }
 }
 
-/// Merges a value into a mapping, in the same way as `go.yaml.in/yaml/v2`. If a key and a merge set the same
-/// entry, the later one takes precedence. In a list of mappings, the first mapping takes precedence. Returns
-/// `None` for values other than mappings.
+/// Merges a mapping into `entries`, with the rules of `go.yaml.in/yaml/v2`. If a key and a merge set the same entry,
+/// the later one is used. In a list of mappings, the first mapping is used. Returns `None` for values other than
+/// mappings.
 fn merge(entries: &mut Map<String, Value>, value: Value) -> Option<()> {
     match value {
         Value::Object(merged) => entries.extend(merged),

@@ -7,20 +7,21 @@ use serde_json::{Map, Value};
 use super::scalar;
 use super::style::Style;
 
-/// Text that follows the colon of a key or the dash of an item.
+/// Text of a value after the colon of a key or after the dash of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryValue {
-    /// Rest of the line, starting with a blank. Empty if the value starts on the next line.
+    /// Text in the same line, starting with a blank. Empty if the value starts in the next line.
     pub(super) head: String,
-    /// Lines below the key or the dash, with their indentation and line ends.
+    /// Complete lines below the key or the dash, with indentation and line ends.
     pub(super) below: String,
 }
 
-/// Keys that are written first. The other keys follow in alphabetical order, as in the output of kubectl.
+/// Keys that are written first, such as `name`. The other keys follow in alphabetical order, as in the output of
+/// kubectl.
 const FIRST_KEYS: [&str; 8] =
     ["apiVersion", "kind", "metadata", "name", "image", "key", "command", "args"];
 
-/// Writes the value of a mapping entry whose key is in `column`.
+/// Returns the text of a mapping value. `column` is the column of its key.
 pub(super) fn mapping_value(value: &Value, column: usize, style: &Style) -> EntryValue {
     let inner = column + style.mapping_indent;
     match block(value, inner, column + style.list_indent, style) {
@@ -31,7 +32,7 @@ pub(super) fn mapping_value(value: &Value, column: usize, style: &Style) -> Entr
     }
 }
 
-/// Writes the value of a list item whose dash is in `column`.
+/// Returns the text of a list item. `column` is the column of its dash.
 pub(super) fn item_value(value: &Value, column: usize, style: &Style) -> EntryValue {
     let column = column + 2;
     let Some(block) = block(value, column, column, style) else {
@@ -41,7 +42,7 @@ pub(super) fn item_value(value: &Value, column: usize, style: &Style) -> EntryVa
     EntryValue { head: format!(" {}", head.trim_start()), below: below.to_owned() }
 }
 
-/// Writes whole lines in `column`: an entry of a mapping, or a list item if `key` is `None`.
+/// Returns the lines of a mapping entry or, if `key` is `None`, of a list item. The entry starts in `column`.
 pub(super) fn entry(key: Option<&str>, value: &Value, column: usize, style: &Style) -> String {
     let (start, EntryValue { head, below }) = match key {
         Some(key) => (format!("{}:", string(key)), mapping_value(value, column, style)),
@@ -50,13 +51,13 @@ pub(super) fn entry(key: Option<&str>, value: &Value, column: usize, style: &Sty
     format!("{}{start}{head}{}{below}", indent(column), style.newline)
 }
 
-/// Writes the content of a document. The text of a scalar has no line end.
+/// Returns the text of a whole document. The text of a scalar has no line end.
 pub(super) fn document(value: &Value, style: &Style) -> String {
     block(value, 0, 0, style).unwrap_or_else(|| inline(value))
 }
 
-/// Writes the entries of a mapping or list, each in its column. Returns `None` for a scalar or an empty
-/// collection.
+/// Returns the entries of a mapping in the column `keys`, or the items of a list in the column `dashes`. Returns
+/// `None` for a scalar or an empty collection.
 fn block(value: &Value, keys: usize, dashes: usize, style: &Style) -> Option<String> {
     let lines: String = match value {
         Value::Object(entries) => {
@@ -80,7 +81,8 @@ pub(super) fn indent(column: usize) -> String {
     " ".repeat(column)
 }
 
-/// Writes a scalar or an empty collection. A text of several lines becomes a literal block in `column`.
+/// Returns the text of a scalar or an empty collection. A string with several lines becomes a literal block (`|`) in
+/// `column`.
 fn leaf(value: &Value, column: usize, style: &Style) -> EntryValue {
     if let Value::String(text) = value
         && style.literals
@@ -96,8 +98,8 @@ fn leaf(value: &Value, column: usize, style: &Style) -> EntryValue {
     EntryValue { head: format!(" {}", inline(value)), below: String::new() }
 }
 
-/// Returns the chomping indicator of a literal block, which is `-` or empty. Returns `None` if some parser would
-/// not read the same text back.
+/// Returns the chomping indicator of a literal block (`|`): `-` or empty. Returns `None` if some parser would not read
+/// the same text back.
 fn literal_chomping(text: &str) -> Option<&'static str> {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let fits = body.contains('\n')
@@ -120,7 +122,7 @@ pub(super) fn inline(value: &Value) -> String {
     }
 }
 
-/// Writes a number with an exponent. YAML 1.1 requires a fraction and a sign of the exponent.
+/// Writes a number with an exponent. YAML 1.1 requires a fraction and a sign, as in `1.0e+3`.
 fn number(json: &str) -> String {
     let Some((mantissa, exponent)) = json.split_once('e') else { return json.to_owned() };
     let fraction = if mantissa.contains('.') { "" } else { ".0" };
@@ -143,7 +145,7 @@ fn is_visible(c: char) -> bool {
     c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric()
 }
 
-/// Writes a string in double quotes. Uses JSON escapes, which YAML supports.
+/// Writes a string in double quotes, with JSON escapes, which YAML supports.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     for c in Value::from(text).to_string().chars() {
@@ -156,7 +158,8 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Returns whether the character is a control character, invisible, a line end in YAML 1.1, or not a Unicode character.
+/// Returns whether a character must be escaped: control characters, invisible characters, line ends of YAML 1.1, and
+/// characters for private use.
 fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{a0}' | '\u{2028}'..='\u{202e}' | '\u{200b}'..='\u{200f}' | '\u{feff}')

@@ -1,5 +1,5 @@
-//! Counts the text of one exchange. Text and reasoning of each choice are counted separately, in the model's own
-//! encoding and in the standard encoding.
+//! Counts the tokens of one response. The text and the reasoning of each choice are counted separately, with the
+//! model's own tokenizer and in the standard encoding.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use crate::budget::RequestBudget;
 use crate::dialect::{Part, TextKind};
 use tokengauge_types::label::Label;
 
-/// Maximum number of separately counted texts per exchange: text and reasoning of 128 choices, which is OpenAI's limit.
-/// Further texts are estimated from their bytes, because a hostile upstream can open a tool call with every event.
+/// Maximum number of separately counted texts per response: text and reasoning of 128 choices, which is OpenAI's
+/// limit. The tokens of further texts are estimated from their bytes, because a hostile upstream could open a tool
+/// call with every event.
 const MOST_STREAMS: usize = 256;
 
 /// The token counts of a response at its end.
@@ -21,30 +22,29 @@ pub struct TokenTotals {
     pub native: u64,
     /// Tokens in the standard encoding, o200k.
     pub standard: u64,
-    /// The tokens of `native` for each kind of text, in the order of [`TextKind::ALL`].
+    /// Tokens in `native` of each kind of text, such as reasoning, in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
-    /// The part of `by_kind` that was not part of any [`TokenDelta`].
+    /// Tokens in `by_kind` that no earlier [`TokenDelta`] contained.
     pub native_unreported: [u32; TextKind::ALL.len()],
-    /// The part of `standard` that was not part of any [`TokenDelta`].
+    /// Tokens in `standard` that no earlier [`TokenDelta`] contained.
     pub standard_unreported: u32,
     pub source: Source,
 }
 
-/// Counts the tokens of the text that one exchange generates.
+/// Counts the tokens of the text in one response.
 #[derive(Debug)]
 pub struct TokenCounter {
     tokenizers: Tokenizers,
-    /// The tokenizer of the model named last. `None` if it is unknown.
+    /// The model's own tokenizer. `None` if it is unknown. The last model name applies.
     own: Option<Tokenizer>,
     /// The tokenizer that counts `native`.
     native: Tokenizer,
     streams: Vec<Stream>,
-    /// Index of the stream that received the last text. The next text nearly always continues this stream.
+    /// Index of the text that grew last. Usually, the next delta belongs to the same text.
     latest: usize,
     beyond: Beyond,
     held: HeldText,
-    /// Whether all counts so far are exact. A count is inexact if a part was estimated or the text was cut at an
-    /// arbitrary position.
+    /// Whether all counts so far are exact. False if a part was estimated, or if a text was cut at an unsafe position.
     exact: bool,
 }
 
@@ -62,10 +62,10 @@ impl TokenCounter {
         }
     }
 
-    /// Sets the model. Of several names, the last one applies.
+    /// Sets the name of the model. If several names are set, the last one applies.
     ///
-    /// The model selects the tokenizer only before the first text, because one tokenizer has to count the whole text.
-    /// If a later name requires another tokenizer, the source of the count becomes [`Source::Estimated`].
+    /// The tokenizer does not change after the first text, because one tokenizer has to count the whole text. If a
+    /// later name requires another tokenizer, the source of the count becomes [`Source::Estimated`].
     pub fn set_model(&mut self, model: &str) {
         self.own = self.tokenizers.of(model);
         if self.streams.is_empty() {
@@ -73,7 +73,7 @@ impl TokenCounter {
         }
     }
 
-    /// Counts `text`, which continues the given part of the choice. Returns the tokens that it adds.
+    /// Appends `text` to one part of a choice, such as its reasoning. Returns the tokens that `text` adds.
     pub fn push(&mut self, choice: u32, part: Part, text: &str) -> TokenDelta {
         if text.is_empty() {
             return TokenDelta::default();
@@ -131,8 +131,8 @@ impl TokenCounter {
         self.native.name()
     }
 
-    /// Enforces the memory limit. If the stream that grew last exceeds the limit, its pending text is counted as if it
-    /// ended here.
+    /// Enforces the memory limit for texts that are not counted yet. If the last text exceeds the limit, it is counted
+    /// as if it ended here.
     fn enforce_budget(&mut self) {
         let Some(stream) = self.streams.get_mut(self.latest) else {
             return;
@@ -168,8 +168,7 @@ impl Default for TokenCounter {
     }
 }
 
-/// Number of bytes of each kind in the texts after the first [`MOST_STREAMS`]. The tokens of these texts are estimated
-/// from the bytes.
+/// Bytes of each kind in the texts above the limit [`MOST_STREAMS`]. Their tokens are estimated from the bytes.
 #[derive(Clone, Debug, Default)]
 struct Beyond {
     bytes: [u64; TextKind::ALL.len()],
@@ -207,7 +206,7 @@ mod tests {
         by_kind.into_iter().map(u64::from).sum()
     }
 
-    /// Pushes `text` character by character. Returns the sums of the reported increases.
+    /// Appends `text` one character at a time. Returns the sums of the added tokens.
     fn push_all(counter: &mut TokenCounter, choice: u32, part: Part, text: &str) -> (u64, u64) {
         let mut reported = (0, 0);
         for character in text.chars() {

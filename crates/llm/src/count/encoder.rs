@@ -14,48 +14,50 @@ use super::split::OpenPiece;
 use super::table::Vocabulary;
 use super::{CustomTokenizer, Encoding, estimate};
 
-/// Maximum length in bytes of a tail that is counted at every query. No word is longer.
+/// Length in bytes up to which the tail, the text without a final count, is counted for every query. No word is
+/// longer.
 const SHORT_TAIL: usize = 256;
 
-/// Divisor of the length of a tail longer than [`SHORT_TAIL`], such as a run of `=` or base64 data. Such a tail is
-/// counted again only after it has grown by an eighth. Otherwise the cost would be quadratic.
+/// Growth after which a tail longer than [`SHORT_TAIL`] is counted again: an eighth. Examples are a run of `=` and
+/// base64 data. Counting at every query would take quadratic time.
 const GROWTH: usize = 8;
 
-/// Maximum length of a tail in bytes, which bounds the memory of a stream. A longer tail is cut off and counted as if
-/// the text ended there. The count is then an estimate. Each cut can add one or two tokens per 64 KiB, and such a run
-/// has 8,000 tokens or more.
+/// Maximum length of the tail (the text without a final count), in bytes. A longer tail is counted as if the text
+/// ended there, and the total becomes an estimate. This adds at most two tokens per 64 KiB, which contain 8,000 tokens
+/// or more.
 pub(super) const LONGEST_TAIL: usize = 64 * 1024;
 
-/// Number of bytes of a delta that are processed at a time, so that a long delta is not copied into the tail at once.
+/// Number of bytes of a delta that are processed in one step, so that a long delta is not copied as a whole.
 const STRETCH: usize = 4 * 1024;
 
-/// Capacity in bytes to which a longer tail shrinks, because thousands of streams can be open at the same time.
+/// Capacity in bytes to which the buffer of the tail shrinks, because thousands of streams can be open.
 const ROOMY: usize = 1024;
 
-/// Number of tokens at the end of a piece that later text can join. [`Merged`] resumes a merge the same number of
-/// tokens before the end, which is enough in nearly all cases.
+/// Number of tokens at the end of a piece that later text can still change. [`Merged`] divides the same number of
+/// tokens again, which is enough in nearly all cases.
 const UNCERTAIN: u64 = 8;
 
-/// Counts the tokens of one text, to which text is appended.
+/// Counts the tokens of one text while the text grows.
 #[derive(Clone, Debug)]
 pub struct TextCounter {
     rules: Rules,
     /// Number of tokens in the text before the tail.
     decided: u64,
-    /// The text that is not decided. After a custom tokenizer has decided some text, the tail begins with [`LEAD`].
+    /// End of the text, without a final count. With a custom tokenizer, [`LEAD`] is put before the tail if the text
+    /// was cut there.
     tail: Vec<u8>,
     /// The result of the last count of the tail.
     counted: Counted,
     exact: bool,
 }
 
-/// How text is divided and counted, depending on the tokenizer.
+/// How a text is divided and counted. This depends on the kind of tokenizer.
 #[derive(Clone, Debug)]
 enum Rules {
-    /// A built-in encoding. `open` is the first piece of the tail.
+    /// A built-in encoding. `open` is the first piece of the tail, usually a word.
     BuiltIn { encoding: Encoding, open: OpenPiece },
-    /// A custom tokenizer. Text before a safe cut position is decided. If the tokenizer has no such positions, the tail
-    /// is the whole text.
+    /// A custom tokenizer. The tail starts at the last safe cut position. Without safe positions, the tail is the
+    /// whole text.
     Custom { tokenizer: Arc<CustomTokenizer>, has_lead: bool },
 }
 
@@ -87,8 +89,9 @@ impl TextCounter {
         }
     }
 
-    /// Returns the number of tokens in the text so far. The count can decrease by a few when text arrives: `'v` is two
-    /// tokens, and `'ve` is one. While the tail is longer than 256 bytes, the count can lag by an eighth of the tail.
+    /// Returns the number of tokens in the text so far. The next text can decrease the count by a few tokens: `'v` has
+    /// two tokens, and `'ve` has one. If the tail is longer than 256 bytes, up to an eighth of it may not be counted
+    /// yet.
     pub fn count(&mut self) -> u64 {
         let (length, before) = (self.tail.len(), self.counted.length);
         if length <= SHORT_TAIL || length >= before + before / GROWTH {
@@ -97,8 +100,8 @@ impl TextCounter {
         self.decided + self.counted.tokens
     }
 
-    /// Returns the exact number of tokens in the text so far, even if a long tail has to be counted again. Intended for
-    /// the end of the text.
+    /// Returns the number of tokens in the text so far, including all of the tail. Intended for the end of the text,
+    /// because counting a long tail is costly.
     pub fn total(&mut self) -> u64 {
         // A tail only grows between two counts. If its length is the same, the tail is the same.
         if self.tail.len() != self.counted.length {
@@ -107,21 +110,22 @@ impl TextCounter {
         self.decided + self.counted.tokens
     }
 
-    /// Returns the number of tokens that later text cannot change. It never decreases and never exceeds a later total.
+    /// Returns the number of tokens before the tail, which later text cannot change. This number never decreases.
     pub const fn decided(&self) -> u64 {
         self.decided
     }
 
-    /// Returns the number of tokens so far that later text does not change. A later total is not lower, with rare
-    /// exceptions in long runs.
+    /// Returns the number of tokens that later text probably does not change. Only in rare long runs, a later total is
+    /// lower.
     ///
-    /// A piece without its end has at least one token. In a long piece, later text changes only the last few tokens.
+    /// The number includes tokens of the tail: at least one, and all except the last few tokens of a long tail.
     pub fn certain(&mut self) -> u64 {
         let tail = self.count().saturating_sub(self.decided);
         self.decided + tail.min(tail.saturating_sub(UNCERTAIN).max(1))
     }
 
-    /// Returns whether the count is exact: the text was cut only at safe positions, and all of it could be encoded.
+    /// Returns whether the count is exact. It is an estimate if the text was cut at an unsafe position or contains
+    /// characters without a token.
     pub const fn is_exact(&self) -> bool {
         self.exact
     }
@@ -131,7 +135,7 @@ impl TextCounter {
         self.tail.capacity()
     }
 
-    /// Counts the tail as if the text ended here, and frees its memory.
+    /// Counts the tail as if the text ended here, and frees the memory of the tail.
     pub fn settle(&mut self) {
         let was_empty = self.tail.is_empty();
         self.decided = self.total();
@@ -145,7 +149,7 @@ impl TextCounter {
         }
     }
 
-    /// Counts the decided pieces at the start of the tail and removes them.
+    /// Counts the pieces at the start of the tail that later text cannot change, and removes them from the tail.
     fn decide_pieces(&mut self) {
         let Self { rules: Rules::BuiltIn { encoding, open }, decided, tail, counted, .. } = self
         else {
@@ -168,7 +172,7 @@ impl TextCounter {
         }
     }
 
-    /// Counts the text before the last safe position after `from` and removes it.
+    /// Counts the text before the last safe cut position after `from`, and removes this text from the tail.
     fn decide_to_last_cut(&mut self, from: usize) {
         let Rules::Custom { tokenizer, .. } = &self.rules else { return };
         let text = std::str::from_utf8(&self.tail).unwrap_or_default();
@@ -184,7 +188,7 @@ impl TextCounter {
         self.shrink_tail();
     }
 
-    /// Replaces the first `bytes` bytes of the tail by [`LEAD`].
+    /// Replaces the first `bytes` bytes of the tail with the prefix [`LEAD`].
     fn begin_with_lead(&mut self, bytes: usize) {
         drop(self.tail.splice(..bytes, LEAD.bytes()));
         self.counted = Counted { length: LEAD.len(), ..Counted::NOTHING };
@@ -234,8 +238,8 @@ impl TextCounter {
     }
 }
 
-/// Merges the tokens of `piece`. `before` is an earlier result: the result for a prefix of the piece is continued, and
-/// the result for a longer text is not used.
+/// Divides `piece` into tokens. `before` is an earlier result. It is continued if it is the result of a shorter prefix
+/// of `piece`.
 fn merge(vocabulary: &Vocabulary, piece: &[u8], before: Merged) -> Merged {
     match before.length().cmp(&piece.len()) {
         // If each delta is one token, the previous query counted the piece just before this delta decided it.
@@ -245,7 +249,8 @@ fn merge(vocabulary: &Vocabulary, piece: &[u8], before: Merged) -> Merged {
     }
 }
 
-/// The result of counting the tail. The first piece has a separate result, because it is usually decided next or grows.
+/// Result of counting the tail. The first piece has its own result, because usually this piece grows or is completed
+/// next.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     length: usize,
@@ -257,7 +262,7 @@ impl Counted {
     const NOTHING: Self = Self { length: 0, tokens: 0, first: Merged::NOTHING };
 }
 
-/// Divides `delta` between characters into parts that are processed one after the other.
+/// Divides `delta` into parts of whole characters, which are processed one after the other.
 fn in_parts(delta: &str) -> impl Iterator<Item = &str> {
     let mut rest = delta;
     std::iter::from_fn(move || {

@@ -26,7 +26,7 @@ named! {
 
 impl Encoding {
     /// Returns the number of tokens in `text`. Special tokens such as `<|endoftext|>` count as ordinary text, because
-    /// in a response they are text that the model generated.
+    /// the model generated them as text.
     pub fn count(self, text: &str) -> u64 {
         self.count_bytes(text.as_bytes())
     }
@@ -35,7 +35,7 @@ impl Encoding {
         self.tables().count(text)
     }
 
-    /// Returns the tables of the encoding. The first call unpacks them, which takes 2 to 14 ms.
+    /// Returns the tables of the encoding. The first call decompresses them, which takes 2 to 14 ms.
     pub(super) fn tables(self) -> &'static Tables {
         match self {
             Self::O200k => &O200K,
@@ -46,7 +46,7 @@ impl Encoding {
     }
 }
 
-/// The tables of an encoding: one splits text into pieces, and the other divides pieces into tokens.
+/// The two tables of an encoding. One splits text into pieces such as words, and the other divides pieces into tokens.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) splitter: Splitter,
@@ -78,7 +78,7 @@ impl Tables {
     }
 }
 
-/// Unpacks the tables from a file that `build.rs` has written.
+/// Decompresses the tables from a file that `build.rs` created.
 macro_rules! unpacked {
     ($name:literal, $ranks:expr) => {
         LazyLock::new(|| {
@@ -93,6 +93,6 @@ macro_rules! unpacked {
 static O200K: LazyLock<Tables> = unpacked!("o200k_base", usize::MAX);
 static CL100K: LazyLock<Tables> = unpacked!("cl100k_base", usize::MAX);
 static P50K: LazyLock<Tables> = unpacked!("p50k_base", usize::MAX);
-/// p50k consists of r50k and 24 runs of blanks for code. The runs have the highest ranks, so r50k is the beginning of
+/// p50k consists of the tokens of r50k, followed by 24 tokens for runs of blanks. r50k is therefore the first part of
 /// p50k.
 static R50K: LazyLock<Tables> = unpacked!("p50k_base", 50_256);

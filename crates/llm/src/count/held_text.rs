@@ -1,22 +1,22 @@
-//! Limits the text that token counters hold, for each exchange and within the budget of all exchanges.
+//! Limits the memory for text that is not counted yet, for each request and for all requests together.
 //!
-//! A counter holds text until later text cannot change its tokens, usually for one word. For a long text without
-//! blanks, or with a tokenizer that needs whole texts, this can be 64 KiB for each part of each choice. A hostile
-//! upstream can open 256 such parts per exchange.
+//! A counter keeps a text until later text cannot change its tokens. Usually, this is one word. For a long text
+//! without blanks, or for some custom tokenizers, this can be 64 KiB for each part of each choice. A hostile upstream
+//! can open 256 such parts per request.
 
 use std::sync::Arc;
 
 use crate::budget::{MemoryBudget, MemoryPermit};
 
-/// Number of bytes that every exchange may hold without asking the shared budget: one word for each of 30 choices.
+/// Number of bytes that every request may use in addition to the shared budget: one word for each of 30 choices.
 /// Typical streams are therefore counted exactly even if the budget is used up.
 const OWN: usize = 4 * 1024;
 
-/// Maximum number of bytes that one exchange holds: text and reasoning, each as long as
-/// [`super::encoder::LONGEST_TAIL`]. Without this limit, one hostile response could use up the budget of all others.
+/// Maximum number of bytes for one request: text and reasoning of the length [`super::encoder::LONGEST_TAIL`]. Without
+/// this limit, one hostile response could use the budget of all others.
 const MOST_OF_ONE: usize = 128 * 1024;
 
-/// Counts the bytes of text that the token counters of one exchange keep until a token is complete, and limits them.
+/// Counts and limits the bytes of one request's text that is not counted as tokens yet.
 #[derive(Debug)]
 pub(super) struct HeldText {
     bytes: usize,
@@ -34,8 +34,8 @@ impl HeldText {
         self.bytes
     }
 
-    /// Records that a text of `before` bytes now takes `after` bytes. Returns whether the limits allow the new size. If
-    /// not, the caller must free the text and record its new size.
+    /// Records that the size of a text changed from `before` to `after` bytes. Returns false if the new size exceeds a
+    /// limit. The caller must then free the text and record its size again.
     pub(super) fn resize(&mut self, before: usize, after: usize) -> bool {
         if before == after {
             return true;

@@ -1,24 +1,23 @@
-//! Defines the format of the packed encodings and of their tables. The build script writes this format, and the program
-//! reads it.
+//! Defines the format of the packed encodings and their tables, which the build script writes and the program reads.
 
 use std::io;
 
-/// An encoding as it is stored in the program. Compression reduces it to a third of its size. Data that can be computed
-/// quickly is left out: the ends of tokens, the hash table and the table of pairs.
+/// An encoding as it is stored in the program, at a third of its size. Data that can be computed quickly is left out,
+/// such as the hash table.
 #[derive(Debug, Default, PartialEq)]
 pub struct Packed {
-    /// Length in bytes of each token, in the order of ranks. 0 marks a rank that never occurs in text.
+    /// Length of each token in bytes, in the order of ranks (token numbers). 0 marks a rank that never occurs in text.
     pub lengths: Vec<u8>,
     /// All tokens, concatenated.
     pub tokens: Vec<u8>,
     /// The class of each byte.
     pub classes: Vec<u8>,
-    /// The split automaton: one row per state, with one step per class.
+    /// Table of the split automaton. Each state has a row with one step per class of bytes.
     pub steps: Vec<u8>,
 }
 
 impl Packed {
-    /// Writes each part after its length in bytes. Numbers are little-endian.
+    /// Writes all parts. The length of each part precedes it, in bytes. Numbers are little-endian.
     pub fn write(&self, to: &mut impl io::Write) -> io::Result<()> {
         for part in [&self.lengths, &self.tokens, &self.classes, &self.steps] {
             to.write_all(&(part.len() as u64).to_le_bytes())?;
@@ -40,29 +39,28 @@ impl Packed {
     }
 }
 
-/// One step of the split automaton in 16 bits: the number of the next state, and flags for the text since the start of
-/// the piece.
+/// One step of the split automaton, in 16 bits. It contains the number of the next state, and flags about the text
+/// since the start of the piece.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Step(u16);
 
 impl Step {
-    /// The start state, number 1, before any byte was read. State 0 is the dead state, from which no longer piece is
-    /// possible.
+    /// The start state (number 1), in which no byte was read yet. In state 0, the piece cannot become longer.
     pub const START: Self = Self(1 << Self::STATE_SHIFT);
     /// Replaces a missing step. It ends every piece.
     pub const CUT_SHORT: Self = Self(u16::MAX);
     /// Flag: the text read so far can be a piece.
     pub const ACCEPTS: u16 = 1;
-    /// Flag: the piece does not include its last character, which begins the next piece. The pattern `\s+(?!\S)`
-    /// requires this before a visible character.
+    /// Flag: the last character is not part of the piece but begins the next piece. The pattern `\s+(?!\S)` requires
+    /// this before a visible character.
     pub const DROPS_LAST: u16 = 1 << 1;
     /// Flag: the piece is decided. Later text cannot change its length.
     pub const IS_OVER: u16 = 1 << 2;
-    /// Flag: if no text follows, all of the text read so far is the piece.
+    /// Flag: if the text ends here, the whole text read so far is the piece.
     pub const ACCEPTS_AT_END: u16 = 1 << 3;
 
     const STATE_SHIFT: u32 = 4;
-    /// The number of states that 12 bits can represent. The largest automaton has 2,700 states.
+    /// Maximum number of states, which must fit into 12 bits. The largest automaton has 2,700 states.
     pub const MOST_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
 
     /// Creates a step. `state` must be less than [`Self::MOST_STATES`].
@@ -87,9 +85,8 @@ impl Step {
     }
 }
 
-/// One slot of the hash table that maps the bytes of tokens to ranks. The slot contains a tag, which is a part of the
-/// hash, and the rank + 1. 0 marks an empty slot. Comparing the tag avoids nearly all comparisons with the bytes of
-/// other tokens.
+/// One slot of the hash table from the bytes of a token to its rank. The slot contains rank + 1 and a tag, which is a
+/// part of the hash. An empty slot is 0. Tokens with another tag need no comparison of bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Slot(u32);
 
@@ -104,7 +101,7 @@ impl Slot {
         Self(Self::tag(hash) | (rank + 1))
     }
 
-    /// Returns the rank in this slot, or `None` for an empty slot.
+    /// Returns the rank in this slot. Returns `None` for an empty slot.
     pub const fn rank(self) -> Option<u32> {
         (self.0 & Self::MOST_RANKS).checked_sub(1)
     }
@@ -113,14 +110,15 @@ impl Slot {
         self.0 & !Self::MOST_RANKS == Self::tag(hash)
     }
 
-    /// Returns the tag: the highest bits of the hash's lower half. The lowest bits select the slot.
+    /// Returns the tag of a hash: the highest bits of its lower half. The lowest bits of the hash select the slot.
     const fn tag(hash: u64) -> u32 {
         (hash >> 32) as u32 & !Self::MOST_RANKS
     }
 }
 
-/// Number of entries in a separate table for pairs of bytes. The table speeds up the start of a merge, which looks up
-/// all pairs of adjacent bytes. An entry is the rank + 1, or 0 if the pair is not a token.
+/// Number of entries in the table of byte pairs. At the start of a merge, all pairs of adjacent bytes are looked up in
+/// this table, because it is faster than the hash table. An entry is the rank + 1, or 0 for a pair that is not a
+/// token.
 pub const PAIRS: usize = 1 << 16;
 
 /// Returns the index of a pair in the table of pairs.
@@ -128,7 +126,7 @@ pub const fn pair(first: u8, second: u8) -> usize {
     u16::from_be_bytes([first, second]) as usize
 }
 
-/// Hashes the bytes of a token. Tokens have 6 bytes on average, so a short token is read as two overlapping words.
+/// Hashes the bytes of a token. A token has 6 bytes on average, so short tokens are read as two overlapping words.
 pub fn hash(bytes: &[u8]) -> u64 {
     let length = bytes.len() as u64;
     if let (Some(head), Some(tail)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>())
@@ -147,8 +145,8 @@ pub fn hash(bytes: &[u8]) -> u64 {
     mix(u64::from_le_bytes(*tail), hash)
 }
 
-/// Multiplies two words and combines the halves of the 128-bit product, so that every input bit affects every output
-/// bit. The constants are the first bits of π and e.
+/// Multiplies two words and combines both halves of the product, so that every input bit affects every output bit. The
+/// constants are the first bits of π and e.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the half that is cut off is the other operand"

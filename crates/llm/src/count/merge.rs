@@ -1,20 +1,20 @@
 //! Divides one piece of text into tokens by byte pair encoding, and returns the lengths of the tokens.
 //!
-//! At first, each byte is a part. The algorithm repeatedly joins two neighbouring parts. It selects the pair whose
-//! joined bytes are the token of the lowest rank, and the leftmost pair on a tie. If no pair forms a token, the
-//! remaining parts are the tokens.
+//! At first, each byte is a part. The algorithm repeatedly joins two neighbouring parts that form a token. It selects
+//! the pair whose token has the lowest rank, and the leftmost of equal pairs. If no pair forms a token, the parts are
+//! the tokens.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::table::Vocabulary;
 
-/// Maximum length of a piece in bytes for a linear search of the lowest rank. Up to this length, the search is faster
-/// than a heap. Pieces of Chinese and Japanese prose are rarely longer.
+/// Maximum length of a piece, in bytes, for a linear search of the lowest rank. For longer pieces, a heap is faster.
+/// Pieces of Chinese and Japanese text are rarely longer.
 const SHORT: usize = 128;
 
-/// The key of two neighbours that form no token. It is higher than all other keys. Keys are signed, because the
-/// baseline instruction set of x86-64 can compare several numbers at once only if they are signed.
+/// The key of two neighbours that form no token, higher than all other keys. Keys are signed, because x86-64 without
+/// extensions can compare several numbers at once only if they are signed.
 const NEVER: i32 = i32::MAX;
 
 /// The result of merging a piece, from which the merge can be resumed when the piece grows.
@@ -28,20 +28,21 @@ pub struct Merged {
     /// Length of the piece, in bytes.
     length: usize,
     tokens: u64,
-    /// Lengths of the last eight tokens, one byte each, with the last token in the lowest byte. 0 marks an unknown
+    /// Lengths of the last eight tokens, one byte each. The lowest byte is for the last token. 0 marks an unknown
     /// length.
     last: u64,
 }
 
-/// Minimum length in bytes of a piece whose merge is resumed. For a shorter piece, a new merge from the start is as
-/// fast.
+/// Minimum length of a piece, in bytes, for which an earlier result is continued. Shorter pieces are divided again,
+/// which is as fast.
 const WORTH_RESUMING: usize = 8;
 
 /// Number of tokens that each attempt merges again.
 const ATTEMPTS: [u32; 3] = [2, 4, 8];
 
 impl Vocabulary {
-    /// Returns the merge of `piece`. `before` is the merge of a prefix of the piece.
+    /// Divides `piece` into tokens. `before` is the result for a prefix of the piece, from which the division
+    /// continues.
     pub fn merge(&self, piece: &[u8], before: Merged) -> Merged {
         // In English text, nine of ten pieces are a single token.
         if self.rank(piece).is_some() {
@@ -70,7 +71,7 @@ impl Merged {
         self.tokens
     }
 
-    /// Returns the merge of `piece`. This merge covers a prefix of the piece.
+    /// Returns the result for `piece`. `self` is the result for a prefix of the piece.
     pub fn grown_to(self, vocabulary: &Vocabulary, piece: &[u8]) -> Self {
         let again = |last: &u32| self.merged_again(*last, vocabulary, piece);
         let resumed = (self.length >= WORTH_RESUMING).then(|| ATTEMPTS.iter().find_map(again));
@@ -81,7 +82,7 @@ impl Merged {
         })
     }
 
-    /// Merges the last `last` tokens again, together with the new bytes of `piece`. Returns `None` if the first of
+    /// Divides the last `last` tokens again, together with the new bytes of `piece`. Returns `None` if the first of
     /// these tokens changes, or if too few token lengths are known.
     fn merged_again(mut self, last: u32, vocabulary: &Vocabulary, piece: &[u8]) -> Option<Self> {
         let mut first_was = 0;
@@ -106,8 +107,8 @@ impl Merged {
         (length > 0).then_some(length)
     }
 
-    /// Appends a token. A token of 256 or more bytes, which no vocabulary has, would only prevent the merge from being
-    /// resumed.
+    /// Appends a token of `length` bytes. A result with a token of 256 or more bytes, which no vocabulary has, could
+    /// not be continued.
     pub fn add(&mut self, length: usize) {
         self.length += length;
         self.tokens += 1;
@@ -115,7 +116,7 @@ impl Merged {
     }
 }
 
-/// Merges `piece` and calls `out` with the length of each token.
+/// Divides `piece` into tokens, and calls `out` with the length of each token.
 fn each_token(vocabulary: &Vocabulary, piece: &[u8], out: impl FnMut(usize)) {
     #[cfg(test)]
     super::tests::work::add(piece.len());
@@ -130,12 +131,12 @@ fn each_token(vocabulary: &Vocabulary, piece: &[u8], out: impl FnMut(usize)) {
     }
 }
 
-/// The parts of a short piece, as a linked list in arrays. The index is the start of a part.
+/// The parts of a short piece, as a linked list in arrays. A part's index is its start.
 struct Row<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
-    /// The rank of each part joined with the next part, in the bits above the part's start. The minimum is therefore
-    /// the leftmost pair of the lowest rank.
+    /// For each part, the rank of the token that the part and the next part form, in the upper bits. The lower bits
+    /// are the part's start. The lowest key is therefore the leftmost pair of the lowest rank.
     keys: [i32; SHORT],
     /// Start of the preceding part. Undefined for the first part.
     befores: [u8; SHORT],
@@ -144,7 +145,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The arrays at the beginning, when each byte is a part.
+    /// Initial values of the arrays, when each byte is a part.
     const BEFORES: [u8; SHORT] = numbered(0, 1);
     const ENDS: [u8; SHORT] = numbered(1, 0);
 
@@ -180,7 +181,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Returns the start of the part to join with the next part, or `None` if no pair forms a token.
+    /// Returns the start of the part to join with the next part. Returns `None` if no two neighbours form a token.
     fn lowest(&self) -> Option<u8> {
         let keys = self.keys.get(..self.piece.len())?;
         let key = keys.iter().copied().min().filter(|key| *key != NEVER)?;
@@ -224,7 +225,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns an array whose elements are their index plus `ahead` minus `behind`.
+/// Returns an array in which each element is its index, plus `ahead`, minus `behind`.
 const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
     let mut numbers = [0; SHORT];
     let mut rest: &mut [u8] = &mut numbers;
@@ -237,8 +238,8 @@ const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
     numbers
 }
 
-/// The parts of a long piece, as a linked list in a vector, and a heap of ranks. For n bytes, the merge takes O(n log
-/// n) time.
+/// The parts of a long piece, as a linked list in a vector, with a heap of ranks. A piece of n bytes takes O(n log n)
+/// time.
 struct Chain<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
@@ -254,8 +255,8 @@ struct Part {
     before: usize,
     /// End of this part. The next part starts there.
     end: usize,
-    /// The rank of this part joined with the next part. `None` if they form no token, or if this part was joined with
-    /// the preceding part.
+    /// Rank of the token that this part and the next part form. `None` if they form no token, or if this part was
+    /// joined with the preceding part.
     rank: Option<u32>,
 }
 

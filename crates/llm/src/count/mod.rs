@@ -49,10 +49,10 @@ named! {
     }
 }
 
-/// Estimates the number of tokens in a text: a quarter of its bytes, rounded.
+/// Estimates the number of tokens in a text as a quarter of its bytes, rounded.
 ///
-/// With o200k, the estimate is 5 to 9 % too high for English and code, and 0 to 5 % too low for Chinese and Japanese. A
-/// quarter of the *characters* would miss two thirds of the tokens in Chinese and Japanese.
+/// Compared with o200k, the estimate is 5 to 9 % too high for English and code, and 0 to 5 % too low for Chinese and
+/// Japanese. A quarter of the *characters* would miss two thirds of the Chinese and Japanese tokens.
 pub const fn estimate(bytes: u64) -> u64 {
     bytes / 4 + (bytes % 4) / 2
 }

@@ -4,11 +4,10 @@ use tiktoken_rs::tokenizer::{Tokenizer as Listed, get_tokenizer};
 
 use super::Encoding;
 
-/// Returns the model's own encoding, or `None` if it is unknown. Most providers do not publish theirs.
+/// Returns the model's own encoding. Returns `None` if it is unknown, because most providers do not publish it.
 ///
-/// Accepts the spellings that providers use: after a path (`openai/gpt-4o`), after a vendor (`openai.gpt-oss-120b`),
-/// before a variant (`gpt-oss:20b`), or as a fine-tuned model (`ft:gpt-4o-mini:acme::id`,
-/// `davinci:ft-acme-2023-03-01`).
+/// Accepts the spellings of providers: after a path (`openai/gpt-4o`), after a vendor (`openai.gpt-oss-120b`), before
+/// a variant (`gpt-oss:20b`), or as a fine-tuned model (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
 pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     let name = base_name(model).to_ascii_lowercase();
     if is_newer(&name) {
@@ -24,7 +23,7 @@ pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     }
 }
 
-/// Returns the model name without the path, the vendor, the variant and the affixes of a fine-tuned model.
+/// Returns the model name without path, vendor and variant, and without the additions for a fine-tuned model.
 fn base_name(model: &str) -> &str {
     let (_, name) = model.rsplit_once('/').unwrap_or(("", model));
     let name = name.strip_prefix("ft:").unwrap_or(name);
@@ -32,8 +31,8 @@ fn base_name(model: &str) -> &str {
     name.strip_prefix("openai.").unwrap_or(name)
 }
 
-/// Returns whether the model belongs to a family that tiktoken-rs does not list, or lists only with a date in the name.
-/// OpenAI has used o200k for all models since GPT-4o, so models with higher numbers are assumed to use o200k, too.
+/// Returns whether the model belongs to a family that tiktoken-rs does not list, or lists only with dates. All OpenAI
+/// models since GPT-4o use o200k. Models with higher numbers are therefore assumed to use o200k, too.
 fn is_newer(name: &str) -> bool {
     let number = |prefix: &str| {
         let rest = name.strip_prefix(prefix)?;

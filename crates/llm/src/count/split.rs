@@ -11,13 +11,14 @@ use super::layout::Step;
 #[derive(Debug)]
 pub struct Splitter {
     classes: [u8; 256],
-    /// One row of `width` steps per state. A row has one step per class of bytes.
+    /// Table of the automaton. Each state has a row of `width` steps, one per class of bytes.
     steps: Vec<Step>,
     width: usize,
 }
 
 impl Splitter {
-    /// Creates a splitter. `classes` has the class of each byte, and `steps` has the format of [`Step::to_bytes`].
+    /// Creates a splitter. `classes` contains the class of each byte. `steps` contains steps in the format of
+    /// [`Step::to_bytes`].
     pub fn new(classes: &[u8], steps: &[u8]) -> Self {
         let classes = classes.first_chunk().copied().unwrap_or([0; 256]);
         let steps = steps.as_chunks().0.iter();
@@ -28,8 +29,7 @@ impl Splitter {
         }
     }
 
-    /// Returns the end of the first piece of `text`, assuming that no text follows. The result is 0 only for an empty
-    /// text.
+    /// Returns the end of the first piece of `text`, if no text follows. The end is 0 only for an empty text.
     pub fn first_piece(&self, text: &[u8]) -> usize {
         let mut open = OpenPiece::new();
         open.read_on(self, text).unwrap_or_else(|| open.end_if_text_ends(text))
@@ -44,7 +44,7 @@ impl Splitter {
     }
 }
 
-/// The piece at the end of a growing text, whose end is not decided.
+/// The last piece of a growing text. Later text can still change the end of this piece.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenPiece {
     step: Step,
@@ -61,9 +61,8 @@ impl OpenPiece {
         Self { step: Step::START, read: 0, end: 0, drops_last: false }
     }
 
-    /// Reads the unread rest of `text`, which begins at the start of the piece. If the piece is now decided, returns
-    /// its end and resets for the next piece. The next piece begins at this end, so a few bytes after it are read
-    /// again.
+    /// Reads the new part of `text`, which starts at the start of the piece. If later text cannot change the piece,
+    /// returns its end and starts the next piece there. A few bytes after this end are then read again.
     pub fn read_on(&mut self, splitter: &Splitter, text: &[u8]) -> Option<usize> {
         for byte in text.get(self.read..)? {
             self.step = splitter.step(self.step, *byte);
@@ -83,7 +82,7 @@ impl OpenPiece {
         None
     }
 
-    /// Returns the end of the piece, assuming that no text follows `text`. All of `text` must have been read.
+    /// Returns the end of the piece if `text` is complete. All of `text` must have been read.
     pub fn end_if_text_ends(&self, text: &[u8]) -> usize {
         if self.step.says(Step::ACCEPTS_AT_END) {
             text.len()
@@ -92,7 +91,7 @@ impl OpenPiece {
         }
     }
 
-    /// Returns the end of the piece, at least 1, so that the reader always advances. Every character can begin a piece.
+    /// Returns the end of the piece. The end is at least 1, so that the reader always advances.
     fn known_end(&self, text: &[u8]) -> usize {
         let end = if self.drops_last {
             let piece = text.get(..self.end).unwrap_or_default();

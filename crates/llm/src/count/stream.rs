@@ -1,4 +1,4 @@
-//! Counts one part of one choice (text, reasoning or a tool call) with the model's tokenizer and in the standard
+//! Counts one part of a choice (text, reasoning or a tool call), with the model's tokenizer and in the standard
 //! encoding.
 
 use super::{Encoding, TextCounter, Tokenizer};
@@ -7,21 +7,21 @@ use crate::dialect::Part;
 /// The tokens that a piece of text adds to the counts of its response.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TokenDelta {
-    /// Added tokens in the model's encoding that later text cannot change. The value lags by a few tokens within a
-    /// word. The sum of all values and [`TokenTotals::native_unreported`](super::TokenTotals::native_unreported) is the
+    /// Added tokens in the model's encoding that later text cannot change. The last tokens of a word are added later.
+    /// The sum of all values, plus [`TokenTotals::native_unreported`](super::TokenTotals::native_unreported), is the
     /// exact total.
     pub native: u32,
-    /// Number of tokens that this text adds in the model's encoding, computed as the increase over the highest count so
-    /// far. 0 if the text only lengthens the last token. The sum can exceed the final total by a few tokens, because
-    /// the count of a growing text can decrease.
+    /// Number of tokens that this text adds in the model's encoding, compared with the highest count so far. 0 if the
+    /// text only makes the last token longer. The count of a growing text can decrease, so the sum can exceed the
+    /// final total by a few tokens.
     pub chunk: u32,
-    /// Added tokens in the standard encoding. Only tokens that later text cannot change are included, so the value lags
-    /// by one word. The sum of all values and
-    /// [`TokenTotals::standard_unreported`](super::TokenTotals::standard_unreported) is the exact total.
+    /// Added tokens in the standard encoding that later text cannot change. The tokens of the last word are added
+    /// later. The sum of all values, plus
+    /// [`TokenTotals::standard_unreported`](super::TokenTotals::standard_unreported), is the exact total.
     pub standard: u32,
 }
 
-/// The standard encoding. The text of every model is also counted in this encoding, so that token rates of different
+/// The standard encoding. The text of every model is counted in this encoding, too, so that token rates of different
 /// providers can be compared.
 pub(super) const STANDARD: Encoding = Encoding::O200k;
 
@@ -30,14 +30,14 @@ pub(super) struct Stream {
     choice: u32,
     part: Part,
     standard: TextCounter,
-    /// The counter of the model's tokenizer. `None` if that is the standard encoding.
+    /// Counter with the model's tokenizer. `None` if the model uses the standard encoding.
     other: Option<Box<TextCounter>>,
     /// The native tokens reported so far.
     native_reported: u64,
     /// The highest native count so far.
     native_highest: u64,
     standard_reported: u64,
-    /// Number of bytes of text held at the last query.
+    /// Memory of the text without a final count, in bytes, at the last query.
     held: usize,
 }
 
@@ -82,7 +82,7 @@ impl Stream {
         }
     }
 
-    /// Returns the native total and its part that was not reported before.
+    /// Returns the total with the model's tokenizer, and the part of the total that was not reported before.
     pub(super) fn native_total(&mut self) -> (u64, u32) {
         let total = self.native().total();
         (total, rise(&mut self.native_reported, total))
@@ -92,7 +92,7 @@ impl Stream {
         self.other.as_deref_mut().unwrap_or(&mut self.standard)
     }
 
-    /// Returns the total in the standard encoding, and the part of it that was not reported before.
+    /// Returns the total in the standard encoding, and the part of the total that was not reported before.
     pub(super) fn standard_total(&mut self) -> (u64, u32) {
         let total = self.standard.total();
         (total, rise(&mut self.standard_reported, total))
@@ -103,14 +103,14 @@ impl Stream {
         self.other.as_deref().unwrap_or(&self.standard).is_exact()
     }
 
-    /// Returns the number of bytes of text held at the last query, and now.
+    /// Returns the memory of the text without a final count, in bytes: at the last query, and now.
     pub(super) fn holds(&mut self) -> (usize, usize) {
         let other = self.other.as_deref().map_or(0, TextCounter::held);
         let now = self.standard.held() + other;
         (std::mem::replace(&mut self.held, now), now)
     }
 
-    /// Counts the pending text as if it ended here, and frees its memory.
+    /// Counts the pending text as if it ended here, and frees the memory of this text.
     pub(super) fn settle(&mut self) {
         self.standard.settle();
         if let Some(other) = &mut self.other {
@@ -119,7 +119,7 @@ impl Stream {
     }
 }
 
-/// Returns how much `now` exceeds `reported`, the value reported so far, and adds the difference to `reported`.
+/// Returns the increase from `reported` to `now`, and adds the increase to `reported`. Returns 0 if `now` is lower.
 pub(super) fn rise(reported: &mut u64, now: u64) -> u32 {
     let rise = u32::try_from(now.saturating_sub(*reported)).unwrap_or(u32::MAX);
     *reported += u64::from(rise);

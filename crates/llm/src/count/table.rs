@@ -1,4 +1,4 @@
-//! The vocabulary of an encoding: maps the bytes of a token to the token's rank.
+//! The vocabulary of an encoding. It maps the bytes of a token to the rank, which is the number of the token.
 
 use super::layout::{self, Slot};
 
@@ -16,8 +16,8 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Creates a vocabulary. `bytes` has all tokens, concatenated in the order of ranks, and `lengths` their lengths.
-    /// Length 0 marks a rank that never occurs in text.
+    /// Creates a vocabulary. `bytes` contains all tokens in the order of ranks, and `lengths` contains their lengths.
+    /// The length 0 marks a rank that never occurs in text.
     pub fn new(bytes: Vec<u8>, lengths: &[u8]) -> Self {
         // At least half of the slots stay empty. The most frequent search in a merge is for bytes that are not a token.
         // It then ends after one or two slots.
@@ -40,7 +40,7 @@ impl Vocabulary {
         Self { bytes, ends, slots, pairs }
     }
 
-    /// Returns the rank of the token with these bytes. A merge forms tokens of lower rank first.
+    /// Returns the rank of the token with these bytes. Tokens of a lower rank are formed first.
     #[inline]
     pub fn rank(&self, bytes: &[u8]) -> Option<u32> {
         match bytes {
@@ -79,7 +79,7 @@ impl Vocabulary {
     }
 }
 
-/// Returns the empty slot for a new token with this hash.
+/// Returns an empty slot for a new token with this hash.
 fn free(slots: &mut [Slot], hash: u64) -> Option<&mut Slot> {
     let (before, from) = slots.split_at_mut(home(hash, slots.len()));
     let mut places = from.iter_mut().chain(before);
@@ -92,7 +92,8 @@ fn set<T>(place: Option<&mut T>, value: T) {
     }
 }
 
-/// Returns the first slot to search for a token with this hash. `places` is the number of slots, a power of two.
+/// Returns the index of the first slot to search for this hash. `places` is the number of slots, which is a power of
+/// two.
 #[inline]
 const fn home(hash: u64, places: usize) -> usize {
     #[expect(
@@ -103,8 +104,8 @@ const fn home(hash: u64, places: usize) -> usize {
     home
 }
 
-/// Returns whether two texts are equal. Short texts are compared as two overlapping words, because a library call takes
-/// longer than comparing six bytes.
+/// Returns whether two texts are equal. Short texts are compared as two overlapping words, because this is faster than
+/// a library call.
 #[inline]
 fn are_equal(one: &[u8], two: &[u8]) -> bool {
     if one.len() != two.len() || one.len() > 16 {
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// The only special token whose rank is followed by ranks of ordinary tokens.
+    /// A special token in the middle of the ranks. All other special tokens come after the ordinary tokens.
     const END_OF_TEXT: (Encoding, u32) = (Encoding::P50k, 50_256);
 
     #[test]

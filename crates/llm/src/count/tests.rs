@@ -5,7 +5,7 @@ use tiktoken_rs::CoreBPE;
 
 use super::{Encoding, TextCounter, estimate};
 
-/// Counts the bytes that the code processes. A test that measured time would be unreliable.
+/// Counts the bytes that the code processes, because a test that measures time would be unreliable.
 pub(super) mod work {
     use std::cell::Cell;
 
@@ -13,7 +13,7 @@ pub(super) mod work {
         static BYTES: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Adds bytes that the automaton read or that were passed to a merge.
+    /// Adds bytes that the split automaton read or that a merge processed.
     pub(in super::super) fn add(bytes: usize) {
         BYTES.set(BYTES.get() + bytes);
     }
@@ -42,7 +42,7 @@ fn true_count(encoding: Encoding, text: &str) -> u64 {
 const CLASSES: [char; 14] =
     [' ', '\n', '\t', 'a', 'A', 's', '\'', 'r', 'e', '1', '.', '/', '中', '\u{300}'];
 
-/// Tests `encoder`, which has already read `text`, with all continuations of up to `depth` characters.
+/// Tests `encoder`, which has read `text`, with all continuations of up to `depth` characters.
 fn try_all(encoding: Encoding, encoder: &TextCounter, text: &mut String, depth: usize) {
     if depth == 0 {
         return;
@@ -187,7 +187,8 @@ const ATOMS: [&str; 108] = [
     "\u{fffd}",
 ];
 
-/// Generates runs that no atom contains: letters, blanks, punctuation, and capitals after a letter without case.
+/// Generates runs that no entry of [`ATOMS`] contains: letters, blanks, punctuation, and capitals after a letter
+/// without case.
 fn run() -> impl Strategy<Value = String> {
     let letter = prop_oneof![
         Just("x"),
@@ -210,7 +211,7 @@ pub(super) fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(atom, 1..16).prop_map(|atoms| atoms.concat())
 }
 
-/// Divides `text` into deltas. Their lengths in characters are `lengths`, repeated in order.
+/// Divides `text` into deltas. `lengths` contains their lengths in characters, and is repeated.
 pub(super) fn deltas<'a>(text: &'a str, lengths: &'a [usize]) -> impl Iterator<Item = &'a str> {
     let mut rest = text;
     lengths.iter().cycle().map_while(move |length| {

@@ -37,7 +37,7 @@ impl PartialEq for Tokenizer {
 /// A tokenizer.json, and the models that use it.
 #[derive(Clone, Debug)]
 pub struct TokenizerAssignment {
-    /// A pattern for model names, in which `*` matches any text.
+    /// Pattern for model names, such as `llama-*`. `*` matches any text.
     pub models: String,
     pub file: PathBuf,
     pub tokenizer: Arc<CustomTokenizer>,
@@ -56,7 +56,7 @@ struct Entry {
 }
 
 impl Tokenizers {
-    /// Creates a set. Of two equally specific patterns, the alphabetically first one applies.
+    /// Creates a set of tokenizers. If two patterns are equally specific, the alphabetically first pattern applies.
     pub fn new(assigned: impl IntoIterator<Item = TokenizerAssignment>) -> Self {
         let entry = |assigned: TokenizerAssignment| Entry {
             pattern: GlobPattern::new(&assigned.models),
@@ -70,7 +70,7 @@ impl Tokenizers {
         Self { entries: entries.into() }
     }
 
-    /// Returns the model's own tokenizer, or `None` if it is unknown. A pattern can match the full name or the part
+    /// Returns the model's own tokenizer. Returns `None` if it is unknown. A pattern matches the full name or the part
     /// after the last slash: `llama-*` also matches `meta-llama/Llama-3.1-8B`.
     pub fn of(&self, model: &str) -> Option<Tokenizer> {
         let (_, base) = model.rsplit_once('/').unwrap_or(("", model));
@@ -87,7 +87,7 @@ impl Tokenizers {
     }
 }
 
-/// Prints the configuration and not the contents of the files.
+/// Formats the configuration without the contents of the files.
 impl fmt::Debug for Tokenizers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.assigned().map(|entry| (&entry.models, &entry.file));
@@ -95,7 +95,7 @@ impl fmt::Debug for Tokenizers {
     }
 }
 
-/// Why a tokenizer file cannot be used, and what to do.
+/// Reason why a tokenizer file cannot be used. The message also describes the fix.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenizerError {
     #[error(

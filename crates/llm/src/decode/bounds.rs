@@ -2,31 +2,30 @@
 
 use crate::budget::Expansion;
 
-/// Decompressed size in bytes that any body may reach, regardless of its compressed size.
+/// Decompressed size in bytes that is allowed for any body, regardless of its compressed size.
 ///
-/// The size suffices for 16,000 tokens, the length of the longest common responses, at 250 bytes per token in a stream.
-/// Below this size, a high compression ratio is not suspicious: a model that repeats itself reaches ratios in the
-/// thousands.
+/// The size is enough for 16,000 tokens in a stream, at 250 bytes per token. Few responses are longer. Below this
+/// size, a high compression ratio is not suspicious: a model that repeats itself reaches ratios in the thousands.
 const FREE: u64 = 4 << 20;
 
-/// Number of further decompressed bytes allowed per compressed byte.
+/// Number of decompressed bytes per compressed byte that are allowed in addition to [`FREE`].
 ///
-/// Streams that are flushed after each chunk reach a ratio of 20, and complete JSON bodies reach 30. If a model repeats
-/// itself and the stream is not flushed, the ratio reaches some hundreds. Deflate cannot exceed 1,032. The other
-/// codings have no inherent limit.
+/// Streams that are flushed after each chunk reach a ratio of 20, and complete JSON bodies reach 30. If a model
+/// repeats itself and the stream is not flushed, the ratio reaches some hundreds. Deflate cannot exceed 1,032. The
+/// other codings have no inherent limit.
 const RATIO: u64 = 250;
 
 /// Maximum decompressed size of a body in bytes.
 ///
-/// The largest legitimate bodies are complete embeddings responses: 2,048 vectors of 3,072 numbers, with one number per
-/// line, take about 160 MB.
+/// The largest legitimate bodies are embeddings responses. 2,048 vectors of 3,072 numbers, with one number per line,
+/// take about 160 MB.
 const MOST: u64 = 256 << 20;
 
-/// Decompressed bytes per compressed byte up to which the expansion of a body is ordinary. [`RATIO`] lists the ratios
-/// that occur.
+/// Ratio of decompressed to compressed bytes up to which a body is ordinary. [`RATIO`] describes the ratios of real
+/// bodies.
 const ORDINARY_RATIO: u64 = 32;
 
-/// Decompressed bytes that are ordinary at any ratio. A short body, or the first chunks of a stream, may repeat itself.
+/// Number of decompressed bytes that are ordinary at any ratio, because a short body may repeat itself.
 const ORDINARY_FREE: u64 = 16 << 10;
 
 /// The limits of one body.
@@ -40,14 +39,14 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) const DEFAULT: Self = Self { free: FREE, ratio: RATIO, most: MOST };
 
-    /// Returns the number of decompressed bytes that `taken` compressed bytes may produce.
+    /// Returns the maximum number of decompressed bytes for `taken` compressed bytes.
     pub(super) const fn allowed(&self, taken: u64) -> u64 {
         let earned = self.ratio.saturating_mul(taken).saturating_add(self.free);
         if earned < self.most { earned } else { self.most }
     }
 }
 
-/// Returns the kind of expansion of `taken` compressed bytes to `written` decompressed bytes.
+/// Returns whether it is ordinary that `taken` compressed bytes become `written` decompressed bytes.
 pub(super) const fn expansion(taken: u64, written: u64) -> Expansion {
     if written <= ORDINARY_RATIO.saturating_mul(taken).saturating_add(ORDINARY_FREE) {
         Expansion::Ordinary

@@ -10,14 +10,15 @@ use super::DecodeError;
 use super::Step;
 use crate::budget::{MemoryBudget, MemoryPermit};
 
-/// Bytes of the memory budget reserved for the decoder's state and its few allocations of at most [`SMALL`] bytes.
+/// Part of the memory budget for the decoder's state and its few small allocations, in bytes. [`SMALL`] is the limit
+/// of a small allocation.
 const STATE: usize = 16 << 10;
 
-/// Allocations up to this size in bytes are part of [`STATE`]. They always succeed, because the decoder does not check
-/// them for failure.
+/// Maximum size in bytes of an allocation that is part of [`STATE`]. Such an allocation always succeeds, because the
+/// decoder does not check it for failure.
 const SMALL: usize = 4 << 10;
 
-/// Error codes of the decoder for an allocation that the budget refused.
+/// Error codes of the decoder for an allocation that failed because the budget was used up.
 const REFUSED: std::ops::RangeInclusive<i32> = -30..=-21;
 
 pub(super) struct Brotli {
@@ -77,10 +78,10 @@ impl Brotli {
     }
 }
 
-/// Allocates the decoder's memory from the budget of all decompressors.
+/// Allocates the decoder's memory from the budget that all decompressors share.
 struct BudgetAllocator(Arc<MemoryBudget>);
 
-/// Memory of one allocation. It is empty if the budget refused the allocation.
+/// Memory of one allocation. Empty if the budget was used up.
 struct Cells<T> {
     cells: Vec<T>,
     _permit: Option<MemoryPermit>,

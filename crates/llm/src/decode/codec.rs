@@ -27,8 +27,7 @@ impl Codec {
         })
     }
 
-    /// Decompresses `input` into `output` as far as possible. If `output` is full afterwards, more output may be
-    /// pending.
+    /// Decompresses `input` into `output`. If `output` is full afterwards, more output may follow without new input.
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         match self {
             Self::Flate(flate) => flate.step(input, output),

@@ -2,7 +2,8 @@
 
 use super::Unsupported;
 
-/// Maximum number of codings applied to one body. Servers have no reason to apply more than two, and curl accepts five.
+/// Maximum number of codings (such as gzip) that are applied to one body. Servers have no reason to apply more than
+/// two, and curl accepts five.
 const MOST_CODINGS: usize = 3;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

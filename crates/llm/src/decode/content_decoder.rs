@@ -1,10 +1,10 @@
-//! Decodes the content encoding of one body, and records why the output is incomplete.
+//! Removes the content encoding (such as gzip) of one body, and records why the output is incomplete.
 
 use super::{DecodeError, Decompressor};
 use crate::budget::RequestBudget;
 use crate::frame::ParseError;
 
-/// Decodes one body. A body without content encoding passes through unchanged.
+/// Removes the content encoding of one body. A body without content encoding stays unchanged.
 #[derive(Debug)]
 pub struct ContentDecoder {
     state: State,
@@ -20,7 +20,7 @@ enum State {
 }
 
 impl ContentDecoder {
-    /// Creates a decoder for the value of the `content-encoding` header, or `None` if the header is absent.
+    /// Creates a decoder for the value of the `content-encoding` header. `None` means that the header is absent.
     pub fn new(content_encoding: Option<&str>, budget: &RequestBudget) -> Self {
         let decompressor = content_encoding.map(|coding| Decompressor::new(coding, budget));
         match decompressor.transpose().map(Option::flatten) {
@@ -37,7 +37,8 @@ impl ContentDecoder {
         Self { state: State::Plain, error: None }
     }
 
-    /// Passes the decoded bytes to `out`. Returns `false` if decoding failed. Later bytes are then ignored.
+    /// Decodes `bytes` and passes the output to `out`. Returns `false` if decoding fails. All later bytes are then
+    /// ignored.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> bool {
         let decoded = match &mut self.state {
@@ -58,26 +59,27 @@ impl ContentDecoder {
         decoded.is_ok()
     }
 
-    /// Records that bytes were lost. The rest of an encoded body cannot be decoded.
+    /// Handles the loss of bytes. The rest of an encoded body cannot be decoded.
     pub fn gap(&mut self) {
         if let State::Encoded(decompressor) = &mut self.state {
             decompressor.give_up();
         }
     }
 
-    /// Records that HTTP delivered the whole body. An error is recorded if the encoded data is incomplete.
+    /// Handles the end of a body that HTTP delivered completely. If the encoded data is incomplete, an error is
+    /// recorded.
     pub fn end(&mut self) {
         if self.is_short() {
             self.error = Some(ParseError::Encoding);
         }
     }
 
-    /// Returns whether the encoding is unknown, so that no byte is decoded.
+    /// Returns whether the encoding is unknown. The body is then not decoded.
     pub const fn is_unread(&self) -> bool {
         matches!(self.state, State::Unread)
     }
 
-    /// Whether decoding of this body ended early, because the body exceeded a limit or the shared budget is used up.
+    /// Returns whether decoding ended early, because the body exceeded a limit or the shared budget was used up.
     pub const fn is_given_up(&self) -> bool {
         matches!(self.error, Some(ParseError::DecompressionLimit | ParseError::Budget))
     }
@@ -87,7 +89,7 @@ impl ContentDecoder {
         matches!(&self.state, State::Encoded(decompressor) if decompressor.finish().is_err())
     }
 
-    /// Returns why the body was not decoded, or not completely decoded.
+    /// Returns why the body was not decoded completely. Returns `None` without such a problem.
     pub const fn error(&self) -> Option<ParseError> {
         self.error
     }

@@ -1,7 +1,7 @@
 //! Decompresses gzip (RFC 1952) and deflate.
 //!
-//! The standard defines the coding `deflate` as the zlib format (RFC 1950). Some servers send raw deflate data (RFC
-//! 1951) instead. The first two bytes show which format a body has.
+//! HTTP defines the coding `deflate` as the zlib format (RFC 1950), but some servers send raw deflate data (RFC 1951).
+//! The first two bytes of a body show its format.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::budget::{MemoryBudget, MemoryPermit};
 /// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB, and 14 KiB for tables and state.
 const MEMORY: usize = 48 << 10;
 
-/// Base-2 logarithm of the largest window. Encoders cannot use a larger window.
+/// Base-2 logarithm of the window size. This is the largest window that encoders can use.
 const WINDOW_BITS: u8 = 15;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -80,7 +80,8 @@ impl Flate {
     }
 }
 
-/// Decompresses, and returns whether the data is complete. The decoder verifies checksums at the end of the data.
+/// Decompresses `input`, and returns whether the data is complete. At the end of the data, the decoder verifies the
+/// checksum.
 fn run(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (Step, bool) {
     let before = (inflate.total_in(), inflate.total_out());
     let status = inflate.decompress(input, output, FlushDecompress::None);
@@ -93,11 +94,11 @@ fn run(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (Step, bool
     (step, matches!(status, Ok(Status::StreamEnd)))
 }
 
-/// Returns whether the data has the zlib format, given its first two bytes.
+/// Returns whether data that begins with these two bytes has the zlib format.
 ///
 /// The zlib format has compression method 8, a window of at most 32 KiB, and a check that makes the two bytes a
-/// multiple of 31. Raw deflate data cannot begin with such bytes: the first byte would announce a stored block and set
-/// a padding bit, and every encoder leaves this bit zero.
+/// multiple of 31. Raw deflate data cannot begin with such bytes: the first byte would start a stored block with a
+/// padding bit of 1, but every encoder writes 0.
 fn is_zlib(first: [u8; 2]) -> bool {
     let [method, _] = first;
     method & 0x0f == 8 && method >> 4 <= 7 && u16::from_be_bytes(first).is_multiple_of(31)

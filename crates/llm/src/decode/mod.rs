@@ -49,14 +49,14 @@ const SCRATCH: usize = 4 << 10;
 
 /// Removes the content encoding of one body.
 pub struct Decompressor {
-    /// Decompressors of the codings, in the order of decoding. Empty if the body was abandoned.
+    /// Decompressors, in the order of decoding. Empty if the rest of the body is ignored.
     stages: Vec<Stage>,
     limits: Limits,
     /// Number of compressed bytes received.
     taken: u64,
 }
 
-/// The limits of one body: its own limits, and its part of the budget that all bodies share.
+/// The limits of one body: its own limits, and the budget that all bodies share.
 struct Limits {
     bounds: Bounds,
     budget: RequestBudget,
@@ -67,7 +67,7 @@ struct Limits {
 struct Step {
     read: usize,
     written: usize,
-    /// The error that was found after the bytes of this step were written. It makes this step the last one.
+    /// Error that was found after the output of this step. No step follows.
     fault: Option<DecodeError>,
 }
 
@@ -77,7 +77,7 @@ impl Step {
     }
 }
 
-/// Error for an unknown content encoding, or for too many encodings in a row.
+/// Error for an unknown content encoding, or for too many encodings of one body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("this content-encoding is not understood")]
 pub struct Unsupported;
@@ -87,15 +87,15 @@ pub struct Unsupported;
 pub enum DecodeError {
     /// The data violates its format or ends too early.
     Corrupt,
-    /// The output or the window exceeds the limit of a body.
+    /// The output or the window (the decoder's history buffer) exceeds the limit of one body.
     TooLarge,
     /// The output or the memory exceeds the budget that all bodies share.
     OverBudget,
 }
 
 impl Decompressor {
-    /// Creates a decompressor for the value of a `content-encoding` header. Returns `None` if no coding changes the
-    /// bytes, such as `identity`.
+    /// Creates a decompressor for the value of a `content-encoding` header. Returns `None` if the encoding changes no
+    /// bytes, as for `identity`.
     pub fn new(
         content_encoding: &str,
         budget: &RequestBudget,
@@ -112,8 +112,7 @@ impl Decompressor {
 
     /// Decompresses the next bytes and passes the output to `out`, piece by piece.
     ///
-    /// An error is returned once, and later input is ignored. The coding determines how much of the output before the
-    /// error is emitted.
+    /// After an error, all later input is ignored. How much output precedes the error depends on the coding.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), DecodeError> {
         if self.is_abandoned() {
             return Ok(());
@@ -126,12 +125,12 @@ impl Decompressor {
         inflated
     }
 
-    /// Checks whether the body is complete. An abandoned body counts as complete.
+    /// Returns an error if the body is incomplete. A body that was given up counts as complete.
     pub fn finish(&self) -> Result<(), DecodeError> {
         if self.stages.iter().all(Stage::is_whole) { Ok(()) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Abandons the body because bytes were lost. Data after a gap cannot be decompressed.
+    /// Gives up decompression because bytes were lost. Later data cannot be decompressed without them.
     pub fn give_up(&mut self) {
         self.stages = Vec::new();
     }
@@ -153,7 +152,7 @@ impl fmt::Debug for Decompressor {
 /// Decompressor of one coding.
 struct Stage {
     coding: Coding,
-    /// Created when the first byte arrives, because many responses announce an encoding and have no body.
+    /// Decompressor, which is created when the first byte arrives. Many responses name an encoding but have no body.
     codec: Option<Codec>,
     written: u64,
 }
@@ -178,9 +177,9 @@ impl Stage {
     }
 }
 
-/// Decompresses `bytes` with the first of `stages` and passes the output through the other stages. The limits of each
-/// stage depend on `taken`, the number of bytes received from the network. The ratios of nested decompression bombs
-/// therefore do not multiply.
+/// Decompresses `bytes` with the first of `stages`, and passes the output through the other stages. The limits of
+/// every stage depend on `taken`, the number of bytes from the network. Several encodings of one body therefore cannot
+/// multiply the allowed size.
 fn inflate(
     stages: &mut [Stage],
     bytes: &[u8],

@@ -11,7 +11,7 @@ use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 use super::*;
 use crate::budget::{Budget, Expansion, MemoryPermit};
 
-/// Plain text of the pieces. The sender flushes after each piece.
+/// Plain text of the pieces. A flush follows each piece.
 const PIECES: [&str; 5] = [
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Grüß\"}}]}\n\n",
     ": keep-alive\n\n",
@@ -20,7 +20,7 @@ const PIECES: [&str; 5] = [
     "data: [DONE]\n\n",
 ];
 
-/// Encodes pieces and flushes after each piece. Returns the encoded bytes of each piece.
+/// Encodes pieces with a flush after each piece. Returns the encoded bytes of each piece.
 type Encode = fn(&[&[u8]]) -> Vec<Vec<u8>>;
 
 const CODINGS: [(&str, Encode); 5] =
@@ -104,7 +104,8 @@ fn new(header: &str) -> Decompressor {
     Decompressor::new(header, &RequestBudget::default()).unwrap().unwrap()
 }
 
-/// Returns the output of `inflater` for `wire`. Also returns the first error of `push`, or else the result of `finish`.
+/// Returns the output of `inflater` for `wire`. Also returns the first error of `push`. Without such an error, returns
+/// the result of `finish`.
 fn take(mut inflater: Decompressor, wire: &[&[u8]]) -> (Vec<u8>, Result<(), DecodeError>) {
     let mut plain = Vec::new();
     for bytes in wire {
@@ -116,8 +117,8 @@ fn take(mut inflater: Decompressor, wire: &[&[u8]]) -> (Vec<u8>, Result<(), Deco
     (plain, inflater.finish())
 }
 
-/// Pushes `wire`, split at the positions in `cuts`. Asserts after each push that all flushed data is visible. `wire[i]`
-/// is the encoded form of `plain[i]`.
+/// Decompresses `wire`, split at the positions in `cuts`. Asserts after each push that all flushed data is
+/// decompressed. `wire[i]` is the encoded form of `plain[i]`.
 fn assert_visible(header: &str, plain: &[&[u8]], wire: &[Vec<u8>], cuts: &[usize]) {
     let (all, whole) = (wire.concat(), plain.concat());
     let mut inflater = new(header);
@@ -463,7 +464,7 @@ fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Valid beginnings of each format. Without them, decoders reject random bytes in the header.
+/// Valid first bytes of each format. Without them, decoders reject random bytes at once.
 const BEGINNINGS: [&[u8]; 6] = [
     b"",
     b"\x1f\x8b\x08\0\0\0\0\0\0\xff",

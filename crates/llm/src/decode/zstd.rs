@@ -9,18 +9,19 @@ use super::DecodeError;
 use super::Step;
 use crate::budget::{MemoryBudget, MemoryPermit};
 
-/// Base-2 logarithm of the largest accepted window: 8 MiB. RFC 9659 sets this limit for the content encoding. Servers
-/// do not send larger windows, because browsers and curl reject them. The library would accept 128 MiB.
+/// Base-2 logarithm of the largest accepted window: 8 MiB, the limit of RFC 9659 for a content encoding. Browsers and
+/// curl reject larger windows, too. The library would accept 128 MiB.
 const WINDOW_LOG: u32 = 23;
 
 pub(super) struct Zstd {
     context: DCtx<'static>,
-    /// Size in bytes of a new decoder, before it allocates a window.
+    /// Memory of a new decoder in bytes, before it allocates a window.
     bare: usize,
     written: usize,
-    /// Whether the decoder is before the first frame, or after a frame whose whole output was emitted.
+    /// Whether the next byte starts a new frame. True at the start, and after a frame whose output was emitted
+    /// completely.
     between: bool,
-    /// Whether the last step filled its output buffer. More output may then be available without further input.
+    /// Whether the last step filled its output buffer. The decoder may then have more output without new input.
     has_more: bool,
     memory: MemoryPermit,
 }
@@ -71,15 +72,15 @@ impl Zstd {
 
     /// Returns an estimate of the memory in use, in bytes.
     ///
-    /// The library allocates buffers for the whole window at once: one for output and one for the incoming block. The
-    /// operating system provides physical memory only for the part that was written.
+    /// The library allocates whole buffers at once: one for the output window and one for the incoming block. The
+    /// operating system provides physical memory only for the parts that were written.
     fn touched(&self) -> usize {
         let buffers = self.written.saturating_mul(2);
         self.context.sizeof().min(self.bare.saturating_add(buffers))
     }
 }
 
-/// Returns an error code as the library returns it: as a negative size.
+/// Returns an error code in the form that the library returns: as a negative size.
 fn error(code: ZSTD_ErrorCode) -> usize {
     0_usize.wrapping_sub(code as usize)
 }

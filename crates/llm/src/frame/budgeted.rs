@@ -1,9 +1,9 @@
-//! A framer whose incomplete frames count towards the budget of its request.
+//! Splits a body into frames. The memory of incomplete frames counts towards the budget of the request.
 
 use super::{Frame, Framer, JsonFraming, ParseError};
 use crate::budget::{MemoryPermit, RequestBudget};
 
-/// A [`Framer`] that discards an incomplete frame if the memory budget is exhausted.
+/// A [`Framer`] that discards an incomplete frame if the memory budget is used up.
 #[derive(Debug)]
 pub struct BudgetedFramer {
     framer: Framer,
@@ -16,8 +16,8 @@ impl BudgetedFramer {
         Self { framer: Framer::new(content_type, json), memory: budget.hold() }
     }
 
-    /// Parses the next bytes of the body and calls `out` for every frame that they complete. If the remaining bytes do
-    /// not fit into the memory budget, they are discarded, and the framer continues as after lost bytes.
+    /// Parses the next bytes of the body, and calls `out` for every frame that is now complete. If the budget has no
+    /// memory for an incomplete frame, the framer discards the frame and continues as after lost bytes.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         self.framer.push(bytes, out);
         if !self.account() {
@@ -26,7 +26,7 @@ impl BudgetedFramer {
         }
     }
 
-    /// Ends the body and emits the readable part of an incomplete frame.
+    /// Ends the body. Emits the readable part of an incomplete frame.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         self.framer.finish(out);
         self.account();
@@ -38,7 +38,7 @@ impl BudgetedFramer {
         self.account();
     }
 
-    /// Returns whether the body is a stream of messages, or `None` until enough bytes have arrived.
+    /// Returns whether the body is a stream of messages. Returns `None` until enough bytes have arrived.
     pub fn is_stream(&self) -> Option<bool> {
         self.framer.is_stream()
     }
@@ -57,7 +57,7 @@ mod tests {
         BudgetedFramer::new(Some("text/event-stream"), JsonFraming::Single, budget)
     }
 
-    /// Pushes `bytes` and returns the data of the events and the names of the errors.
+    /// Parses `bytes`. Returns the data of the events and the names of the errors.
     fn push(framer: &mut BudgetedFramer, bytes: &[u8]) -> Vec<String> {
         let mut frames = Vec::new();
         framer.push(bytes, &mut |frame| {

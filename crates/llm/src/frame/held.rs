@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use super::{Frame, ParseError};
 
-/// The part of a frame that has arrived. The size limit applies while the frame is incomplete.
+/// Buffer for the part of a frame that has arrived. The size of the buffer is limited.
 #[derive(Debug)]
 pub struct Held {
     cap: usize,
     bytes: Vec<u8>,
-    /// Whether the frame exceeded the limit, and the error was reported. The rest of the frame is skipped.
+    /// Whether the frame exceeded the size limit. The error was then reported, and the rest of the frame is skipped.
     over: bool,
 }
 
@@ -28,7 +28,7 @@ impl Held {
         self.bytes.len()
     }
 
-    /// Returns the first `COUNT` bytes of the frame, from the buffer and then from `piece`. Returns `None` if fewer
+    /// Returns the first `COUNT` bytes of the frame, which are in the buffer and in `piece`. Returns `None` if fewer
     /// bytes have arrived.
     pub fn lead<const COUNT: usize>(&self, piece: &[u8]) -> Option<[u8; COUNT]> {
         let mut lead = [0; COUNT];
@@ -38,7 +38,7 @@ impl Held {
         (self.bytes.len() + piece.len() >= COUNT).then_some(lead)
     }
 
-    /// Buffers a piece of the frame. Reports an error, once, if the frame exceeds the limit.
+    /// Buffers the next piece of a frame. If the frame exceeds the size limit, reports one error.
     pub fn keep(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         if self.over {
             return;
@@ -52,8 +52,8 @@ impl Held {
         append(&mut self.bytes, piece, self.cap);
     }
 
-    /// Ends the frame with `piece` and returns the complete frame, or `None` if the frame exceeded the limit. Returns a
-    /// borrowed slice if no part of the frame was buffered.
+    /// Ends the frame with `piece`, and returns the complete frame. Returns `None` if the frame exceeded the size
+    /// limit. If the buffer is empty, returns `piece` without a copy.
     pub fn end<'a>(
         &mut self,
         piece: &'a [u8],
@@ -76,8 +76,8 @@ impl Held {
     }
 }
 
-/// Appends `piece` to `kept`. The caller ensures that the result has at most `cap` bytes. The vector grows by doubling,
-/// but its capacity never exceeds `cap`.
+/// Appends `piece` to `kept`. The caller ensures that the result has at most `cap` bytes. The capacity of the vector
+/// doubles when it is full, but never exceeds `cap`.
 pub fn append(kept: &mut Vec<u8>, piece: &[u8], cap: usize) {
     let needed = kept.len() + piece.len();
     if needed > kept.capacity() {

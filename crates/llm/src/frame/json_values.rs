@@ -24,7 +24,7 @@ pub struct JsonValues {
     place: Place,
     scanner: Scanner<true>,
     held: Held,
-    /// Whether the last byte ended a line inside a value of JSON lines.
+    /// Whether the current position is the start of a line, inside a value of JSON lines.
     at_line_start: bool,
 }
 
@@ -41,22 +41,22 @@ enum Place {
     Before,
     Between,
     Value,
-    /// In a value without brackets or quotes, such as a number. It ends at the line end, or before the array's next
-    /// comma or bracket.
+    /// In a value without brackets or quotes, such as a number. The value ends at the line end or, in an array, before
+    /// the next comma or bracket.
     Bare,
-    /// In a line that is skipped because bytes were lost.
+    /// In a line that is skipped because some of its bytes were lost.
     Lost,
-    /// After the array, or after lost bytes of an array.
+    /// After the array. Also used for an array of which bytes were lost.
     Over,
 }
 
 impl JsonValues {
-    /// Creates a framer for JSON lines of at most `cap` bytes.
+    /// Creates a parser for JSON lines of at most `cap` bytes.
     pub fn lines(cap: usize) -> Self {
         Self::new(Layout::Lines, cap)
     }
 
-    /// Creates a framer for an array with elements of at most `cap` bytes.
+    /// Creates a parser for an array whose elements have at most `cap` bytes.
     pub fn array(cap: usize) -> Self {
         Self::new(Layout::Array, cap)
     }
@@ -84,8 +84,8 @@ impl JsonValues {
         }
     }
 
-    /// Ends the body. The last line needs no line end, but brackets and quotes must be closed. An array needs its
-    /// closing bracket.
+    /// Ends the body. Reports an error if a bracket or quote is not closed. The last line needs no line end, but an
+    /// array needs its closing bracket.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match (self.layout, self.place) {
             (Layout::Lines, Place::Bare) => self.end(b"", out),
@@ -97,7 +97,7 @@ impl JsonValues {
         *self = Self::new(self.layout, self.held.cap());
     }
 
-    /// Records that bytes were lost. JSON lines resume at the next line. The rest of an array is ignored.
+    /// Handles the loss of bytes. JSON lines continue at the next line. The rest of an array is ignored.
     pub fn gap(&mut self) {
         let place = match self.layout {
             Layout::Lines => Place::Lost,

@@ -23,13 +23,13 @@ use sniff::{Framing, Sniffer};
 pub use sse::Sse;
 pub use websocket::{Message, SkipReason, WebSocket};
 
-/// Maximum size of a frame in bytes. The largest event seen in production has 101 KB, a Responses event that repeats
-/// instructions and tools. Ten times this size is still harmless.
+/// Maximum size of a frame (one message) in bytes. The largest event seen in production has 101 KB. This is a
+/// Responses event that repeats instructions and tools. Ten times this size is still harmless.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Splits one body into frames. The first bytes of the body determine the framing, because content types are
+/// Splits a body into frames (messages). The first bytes of the body determine the format, because content types are
 /// unreliable: some servers declare streams as JSON, or JSON errors as streams. The content type decides only if the
-/// bytes are ambiguous.
+/// first bytes fit several formats.
 #[derive(Debug)]
 pub enum Framer {
     /// Too few bytes have arrived to determine the framing.
@@ -42,12 +42,12 @@ pub enum Framer {
 }
 
 impl Framer {
-    /// Creates a framer. `json` is the meaning of JSON at the top level of a response of the upstream's API.
+    /// Creates a framer. `json` describes how the upstream's API uses JSON at the top level of a response.
     pub fn new(content_type: Option<&str>, json: JsonFraming) -> Self {
         Self::Unknown(Sniffer::new(content_type, json))
     }
 
-    /// Parses the next bytes of the body and calls `out` for every frame that they complete.
+    /// Parses the next bytes of the body, and calls `out` for every frame that is now complete.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Unknown(sniffer) => {
@@ -88,8 +88,8 @@ impl Framer {
         }
     }
 
-    /// Records that bytes were lost. Framers of events and lines resume at the next event or line. The other framers
-    /// ignore the rest of the body, because they cannot find the start of the next frame.
+    /// Handles the loss of bytes. Server-sent events and JSON lines continue at the next event or line. For other
+    /// formats, the rest of the body is ignored, because the start of the next frame is unknown.
     pub fn gap(&mut self) {
         if let Self::Unknown(sniffer) = self {
             *self = Self::of(sniffer.declared());
@@ -103,7 +103,7 @@ impl Framer {
         }
     }
 
-    /// Returns whether the body is a stream of messages, or `None` until enough bytes have arrived.
+    /// Returns whether the body is a stream of messages. Returns `None` until enough bytes have arrived.
     pub fn is_stream(&self) -> Option<bool> {
         match self {
             Self::Unknown(_) => None,
@@ -136,15 +136,15 @@ impl Framer {
     }
 }
 
-/// The meaning of JSON at the top level of a response, if the content type does not decide.
+/// How an API uses JSON at the top level of a response. This applies if the content type does not decide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum JsonFraming {
-    /// The body is one message, whatever its first byte is.
+    /// The body is one message, even if its first byte is `[`.
     Single,
-    /// Consecutive values are the messages of a stream (Ollama, Cohere v1).
+    /// The body consists of JSON values, which are the messages of a stream (Ollama, Cohere v1).
     Lines,
-    /// A body that begins with `[` is a stream of the array's elements (Gemini without `alt=sse`). A body that begins
-    /// with `{` is one message.
+    /// A body that begins with `[` is a stream, and each element of the array is a message (Gemini without `alt=sse`).
+    /// A body that begins with `{` is one message.
     Array,
 }
 
@@ -161,13 +161,12 @@ pub enum Frame<'a> {
     /// A message of an AWS event stream that reports a failure. `name` is the `:exception-type` or `:error-code`.
     /// `data` is the payload, or the `:error-message` of an error without payload.
     Exception { name: &'a [u8], data: &'a [u8] },
-    /// A line between server-sent events that is not a field and looks like JSON, without its line end. Google writes a
-    /// pretty-printed `{"error": …}` into the middle of a stream. llama.cpp writes `error: {…}`, and this frame then
-    /// contains the text after `error:`.
+    /// A line between server-sent events that looks like JSON, without its line end. Google writes a pretty-printed
+    /// `{"error": …}` into the middle of a stream. For `error: {…}` from llama.cpp, this is the text after `error:`.
     BareJson(&'a [u8]),
-    /// A piece of a body that is one message, not a stream.
+    /// A piece of a body that is a single message.
     BodyChunk(&'a [u8]),
-    /// The end of a body that was emitted as [`BodyChunk`](Self::BodyChunk) frames.
+    /// The end of a single message, after its [`BodyChunk`](Self::BodyChunk) frames.
     BodyEnd,
     /// A parse error. The framer skips the affected input.
     ParseError(ParseError),

@@ -1,15 +1,16 @@
-//! Finds the end of a JSON value without parsing the value, by counting brackets and skipping strings.
+//! Finds the end of a JSON value without parsing it, by counting brackets and skipping strings.
 
 use memchr::{memchr2, memchr3};
 
-/// Scans one object, list or string. The bytes may be split at any position. The scanner does not validate the JSON.
+/// Scans one JSON object, list or string, which may arrive in pieces. The scanner does not check that the JSON is
+/// valid.
 ///
-/// With `LINES`, the scanner also stops at line ends. Otherwise it removes white space outside of strings.
+/// With `LINES`, the scanner also stops at line ends. Without `LINES`, it removes white space outside of strings.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Scanner<const LINES: bool> {
     depth: u32,
     in_string: bool,
-    /// Whether the last byte was a backslash in a string.
+    /// Whether the last byte was a backslash, which escapes the next character of a string.
     escaped: bool,
 }
 
@@ -25,7 +26,8 @@ pub enum Stop {
 }
 
 impl Scanner<true> {
-    /// Scans until a reason to stop occurs. Returns the number of scanned bytes and the reason.
+    /// Scans until the value, a line or the input ends. Returns the number of scanned bytes and the reason for the
+    /// stop.
     pub fn run(&mut self, bytes: &[u8]) -> (usize, Stop) {
         let mut passed = 0;
         while let Some(byte) = self.next(bytes, &mut passed) {
@@ -41,7 +43,7 @@ impl Scanner<true> {
 }
 
 impl Scanner<false> {
-    /// Starts after the opening bracket of an object or a list.
+    /// Creates a scanner that starts after the opening bracket of an object or a list.
     pub const fn in_brackets() -> Self {
         Self { depth: 1, in_string: false, escaped: false }
     }
@@ -51,7 +53,7 @@ impl Scanner<false> {
         Self { depth: 0, in_string: true, escaped: false }
     }
 
-    /// Passes the bytes without white space to `out`. At the end of the value, returns the remaining bytes.
+    /// Passes the bytes without white space to `out`. When the value ends, returns the bytes after it.
     pub fn compact<'a>(
         &mut self,
         bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! Frames a body that is one message. The framer passes the body on piece by piece and never buffers it.
+//! Handles a body that is a single message. The body is passed on piece by piece and never buffered.
 
 use super::Frame;
 
@@ -16,7 +16,7 @@ impl SingleMessage {
         }
     }
 
-    /// Emits the end of the message, if no bytes were lost.
+    /// Ends the body. Emits [`Frame::BodyEnd`] if no bytes were lost.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         if self.begun && !self.lost {
             out(Frame::BodyEnd);
@@ -24,7 +24,7 @@ impl SingleMessage {
         *self = Self::default();
     }
 
-    /// Records that bytes were lost. The rest of the body is ignored, because no further message begins in it.
+    /// Handles the loss of bytes. The rest of the body is ignored, because it contains no other message.
     pub fn gap(&mut self) {
         self.lost = true;
     }

@@ -1,28 +1,29 @@
-//! Detects the framing of a body from its first bytes.
+//! Detects the format of a body from its first bytes.
 //!
-//! Blanks and a byte order mark at the beginning are dropped, because they have no meaning in any framing. Gateways
+//! Blanks and a byte order mark at the beginning are removed, because they have no meaning in any format. Gateways
 //! send blanks to keep a connection alive while they wait for the response.
 
 use super::JsonFraming;
 use super::aws_event_stream::{PRELUDE, Prelude};
 use super::scan::{Scanner, Stop};
 
-/// Maximum number of bytes held while the framing is unknown. An AWS message needs the most: its prelude.
+/// Maximum number of bytes that are buffered while the format is unknown. The longest necessary buffer is for the
+/// start of an AWS message (the prelude).
 const HELD: usize = PRELUDE;
 
-/// Maximum number of bytes of a JSON body held back while the sniffer looks for a second JSON value. The first line of
-/// a stream has a few hundred bytes, unless it repeats the prompt. A longer value counts as the whole body.
+/// Maximum number of bytes of a JSON body that are buffered to look for a second JSON value. The first line of a
+/// stream has a few hundred bytes, except if it contains the prompt. A longer value counts as the whole body.
 const DOUBT: usize = 1 << 16;
 
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
 
-/// Character before each value of a JSON text sequence (RFC 7464).
+/// Character before each value in a JSON text sequence (RFC 7464).
 pub const RECORD_SEPARATOR: u8 = 0x1E;
 
 /// The field names of server-sent events.
 const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 
-/// The media subtypes for JSON lines, without the optional prefix `x-`.
+/// Media subtypes for JSON lines, such as `ndjson` in `application/x-ndjson`, without the optional prefix `x-`.
 const LINES: [&str; 8] = [
     "ndjson",
     "jsonl",
@@ -46,15 +47,16 @@ pub enum Framing {
 
 #[derive(Debug)]
 pub struct Sniffer {
-    /// The framing that the content type declares. `Single` for JSON.
+    /// Format that the content type declares. `Single` for JSON, and `None` for an unknown content type.
     declared: Option<Framing>,
     json: JsonFraming,
     held: Vec<u8>,
-    /// Set if the body begins with a JSON object, and a second JSON value would make it JSON lines.
+    /// Search for a second JSON value, which would make the body JSON lines. `None` if the body does not begin with a
+    /// JSON object.
     doubt: Option<Doubt>,
 }
 
-/// Returns whether a byte between two JSON lines has no meaning: white space or a record separator.
+/// Returns whether a byte may separate JSON lines: white space or a record separator.
 pub fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == RECORD_SEPARATOR
 }
@@ -65,12 +67,12 @@ impl Sniffer {
         Self { declared, json, held: Vec::new(), doubt: None }
     }
 
-    /// Returns the framing that the content type declares, for a body without any available byte.
+    /// Returns the format that the content type declares, for a body of which no byte is available.
     pub fn declared(&self) -> Framing {
         self.declared.unwrap_or(Framing::Single)
     }
 
-    /// Returns the framing of a body whose first bytes do not determine it.
+    /// Returns the format of a body whose first bytes fit no format clearly. The content type decides.
     pub fn settle(&self, lead: &[u8]) -> Framing {
         match self.declared {
             Some(Framing::Sse) => Framing::Sse,
@@ -88,12 +90,12 @@ impl Sniffer {
         self.held.capacity()
     }
 
-    /// Returns the held bytes and removes them from the sniffer.
+    /// Removes the buffered bytes and returns them.
     pub fn held(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 
-    /// Returns the framing, once it is known, and the bytes that follow the held bytes.
+    /// Reads the next bytes. When the format is known, returns the format and the bytes after the buffered bytes.
     pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         let mut rest = bytes;
         while self.doubt.is_none() {
@@ -120,7 +122,8 @@ impl Sniffer {
         self.resolve(rest)
     }
 
-    /// Returns the framing if the first bytes after leading blanks determine it, or `None` if more bytes are needed.
+    /// Returns the format that the first bytes after leading blanks determine. Returns `None` if more bytes are
+    /// needed.
     fn decide(&self, lead: &[u8]) -> Option<Framing> {
         let first = lead.first()?;
         match first {
@@ -148,7 +151,7 @@ impl Sniffer {
         Some(self.settle(lead))
     }
 
-    /// Returns the framing of a body that begins with `bracket`, or `None` if more of the body is needed.
+    /// Returns the format of a body that begins with `bracket`. Returns `None` if more bytes are needed.
     fn json(&self, bracket: u8) -> Option<Framing> {
         match (self.json, self.declared) {
             (JsonFraming::Array, _) if bracket == b'[' => Some(Framing::Array),
@@ -163,7 +166,7 @@ impl Sniffer {
         lead.first() == Some(&b'{') && self.json(b'{').is_none()
     }
 
-    /// Looks for a second JSON value in a body that begins with a JSON object.
+    /// Searches a body that begins with a JSON object for a second JSON value.
     fn resolve<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         let framing = self.doubt.as_mut()?.push(bytes);
         if framing.is_none() {
@@ -173,7 +176,7 @@ impl Sniffer {
     }
 }
 
-/// Returns the framing that a content type declares: `Single` for JSON, `None` for unknown types.
+/// Returns the format that a content type declares. Returns `Single` for JSON and `None` for unknown types.
 fn declared(content_type: &str) -> Option<Framing> {
     let essence = content_type.split(';').next().unwrap_or_default();
     let essence = essence.trim().to_ascii_lowercase();
@@ -191,13 +194,13 @@ fn declared(content_type: &str) -> Option<Framing> {
     }
 }
 
-/// Returns whether an AWS message can begin with this byte. A message begins with its length, which is at most slightly
-/// above 24 MiB. The highest byte of the length is therefore 0 or 1.
+/// Returns whether an AWS message can begin with this byte, the highest byte of its length. The length is at most
+/// slightly above 24 MiB, so this byte is 0 or 1.
 fn begins_message(byte: u8) -> bool {
     byte <= 1
 }
 
-/// A body that begins with a JSON object and may contain a second one.
+/// Search for a second value in a body that begins with a JSON object.
 #[derive(Debug)]
 struct Doubt {
     scanner: Scanner<true>,

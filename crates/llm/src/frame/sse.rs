@@ -25,9 +25,9 @@ pub struct Sse {
     held: Pending<'static>,
     /// The position in the current line.
     line: Line,
-    /// Whether the last byte was a CR. An LF directly after it belongs to the same line end.
+    /// Whether the last byte was a CR. An LF directly after the CR is part of the same line end.
     after_return: bool,
-    /// Whether everything up to the next blank line is skipped.
+    /// Whether all lines up to the next blank line are skipped.
     skipping: bool,
 }
 
@@ -38,7 +38,7 @@ enum Line {
     Empty,
     /// The beginning of the line, which is buffered.
     Part(Vec<u8>),
-    /// The line is not buffered: it is a comment or belongs to a skipped event.
+    /// The line is not buffered, because it is a comment or belongs to a skipped event.
     Dropped,
 }
 
@@ -47,13 +47,13 @@ enum Line {
 struct Pending<'a> {
     name: Cow<'a, [u8]>,
     data: Option<Cow<'a, [u8]>>,
-    /// Total length in bytes of the event's lines so far, without comments.
+    /// Length in bytes of all lines of the event so far, without comments.
     size: usize,
 }
 
 impl Sse {
-    /// Creates a parser. `cap` is the maximum length in bytes of the lines of an event. The memory is at most twice the
-    /// cap, because the event's data and the current line are two vectors that grow by doubling.
+    /// Creates a parser. `cap` is the maximum length in bytes of all lines of an event. The parser uses at most twice
+    /// this memory, because the event's data and the current line are separate vectors that double when they are full.
     pub fn new(cap: usize) -> Self {
         Self {
             cap,
@@ -83,7 +83,8 @@ impl Sse {
         self.held = event.into_owned();
     }
 
-    /// Ends the body and emits the pending event. Reports an error if the body ended inside a line of an event.
+    /// Ends the body. Emits the last event even without a blank line after it. Reports an error if the body ended
+    /// inside a line.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         let mut event = std::mem::take(&mut self.held);
         let within = matches!(&self.line, Line::Part(line) if stray(line).is_none());
@@ -99,7 +100,7 @@ impl Sse {
         *self = Self::new(self.cap);
     }
 
-    /// Records that bytes were lost. The current event is dropped, and everything up to the next blank line is skipped.
+    /// Handles the loss of bytes. Drops the current event and skips all lines up to the next blank line.
     pub fn gap(&mut self) {
         self.held = Pending::default();
         self.skip();
@@ -156,7 +157,7 @@ impl Sse {
         }
     }
 
-    /// Buffers `piece` of a line whose end has not arrived.
+    /// Buffers `piece`, a part of a line whose end has not arrived.
     fn keep(&mut self, piece: &[u8], event: &mut Pending<'_>, out: &mut impl FnMut(Frame<'_>)) {
         let kept = match &self.line {
             Line::Empty if self.skipping || piece.starts_with(b":") => {
@@ -187,8 +188,8 @@ impl Sse {
 }
 
 impl<'a> Pending<'a> {
-    /// Applies one line that is neither blank nor a comment. The fields `id` and `retry` are ignored, because they only
-    /// matter to clients that reconnect.
+    /// Adds one line to the event. The fields `id` and `retry` are ignored, because only clients that reconnect need
+    /// them.
     fn field(&mut self, line: Cow<'a, [u8]>, cap: usize) {
         let colon = memchr::memchr(b':', &line);
         let name_end = colon.unwrap_or(line.len());
@@ -227,7 +228,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// Splits at the first line end. Returns the line, the line-end byte and the rest.
+/// Splits `bytes` at the first line end. Returns the line, the byte that ends the line, and the rest.
 fn split_line(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     let end = memchr2(b'\n', b'\r', bytes)?;
     let (line, rest) = bytes.split_at_checked(end)?;
@@ -235,16 +236,16 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     Some((line, *byte, after))
 }
 
-/// Returns the line if it looks like JSON. A prefix `error:` is removed first, because llama.cpp reported errors in a
-/// field named `error` for a long time. No field name looks like JSON.
+/// Returns the line if it looks like JSON, which no field does. First removes the prefix `error:`, because llama.cpp
+/// reported errors in this form for a long time.
 fn stray(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_prefix(b"error:").unwrap_or(line);
     let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
     matches!(first, Some(b'{' | b'}' | b'[' | b']' | b'"')).then_some(line)
 }
 
-/// Returns the line from `start` on. The tail of a borrowed line is not copied. The tail of an owned line is copied, so
-/// that the rest of the line's memory is freed.
+/// Returns the line from byte `start` on. A borrowed line is not copied. The rest of an owned line is copied, so that
+/// the memory of the whole line is freed.
 fn tail(line: Cow<'_, [u8]>, start: usize) -> Cow<'_, [u8]> {
     match line {
         Cow::Borrowed(line) => Cow::Borrowed(line.get(start..).unwrap_or_default()),

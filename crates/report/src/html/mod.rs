@@ -1,7 +1,7 @@
-//! Renders the report as a self-contained HTML page without scripts, fonts or external images.
+//! Renders the report as one HTML page without scripts, fonts or external images.
 //!
-//! Strings from a log pass through `escaped`, because a log can contain text of clients. Colours follow the light or
-//! dark scheme of the system.
+//! Text from the log is escaped, because a log can contain text of clients. Colours follow the light or dark scheme of
+//! the system.
 
 mod plot;
 
@@ -119,10 +119,10 @@ fn plots(out: &mut String, report: &Report) {
     }
 }
 
-/// Lines of a panel: each has a name, and one value per time slice.
+/// Lines of a plot. Each line has a name, and one value per time slice.
 type Lines = Vec<(&'static str, Vec<Option<f64>>)>;
 
-/// Selects the lines that a panel shows of a timeline.
+/// Returns the lines of a timeline that a plot shows.
 type Show = fn(&Timeline) -> Lines;
 
 const PANELS: &[(&str, Show)] = &[
@@ -140,7 +140,7 @@ fn defined(values: &[f64]) -> Vec<Option<f64>> {
     values.iter().copied().map(Some).collect()
 }
 
-/// Returns the lines that a panel shows for all subjects.
+/// Returns the lines of a plot for all subjects, such as side A and side B.
 fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
     let mut lines = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
@@ -166,7 +166,7 @@ fn panel(title: &str, lines: Vec<Line>, shaded: Vec<(f64, f64)>, seconds: f64) -
     Plot { title, x_unit: "s", x_max: seconds, y_max, shaded, lines, ..Plot::default() }.render()
 }
 
-/// Returns the evaluated part of each run, in seconds since the start of the run.
+/// Returns the start and end of each run's evaluated window, in seconds since the start of the run.
 fn shaded(report: &Report) -> Vec<(f64, f64)> {
     let windows = report.runs.iter().map(|run| &run.window);
     windows.map(|window| (window.offset, window.offset + window.length)).collect()
@@ -221,7 +221,7 @@ fn paragraph(out: &mut String, text: &str) {
     *out += &format!("<p>{}</p>\n", escaped(text));
 }
 
-/// Escapes characters that HTML could read as a tag, an entity or the end of an attribute.
+/// Escapes `<`, `&`, quotes and other characters that have a meaning in HTML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

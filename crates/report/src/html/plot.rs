@@ -5,7 +5,7 @@ use crate::cells::number;
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 190.0;
-/// Margins around the plot area, for axis labels and the title.
+/// Margins around the plot area, for the title and the axis labels.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 24.0;
@@ -32,7 +32,7 @@ pub(super) struct Plot<'a> {
     /// Upper end of each axis. The lower end is 0.
     pub(super) x_max: f64,
     pub(super) y_max: f64,
-    /// Time ranges with a shaded background: start and end on the x axis.
+    /// Time ranges with a shaded background, as pairs of start and end on the x axis.
     pub(super) shaded: Vec<(f64, f64)>,
     pub(super) lines: Vec<Line>,
     pub(super) points: Vec<(f64, f64)>,
@@ -118,7 +118,7 @@ impl Plot<'_> {
         );
     }
 
-    /// Writes the names of the lines, from the right edge to the left.
+    /// Writes the name of each line, from the right edge to the left.
     fn legend(&self, out: &mut String) {
         let named = self.lines.iter().rev().filter(|line| !line.name.is_empty());
         for (place, line) in named.enumerate() {
@@ -134,13 +134,13 @@ impl Plot<'_> {
 }
 
 impl Line {
-    /// Returns the number of the line's colour, and the CSS class of a dashed line.
+    /// Returns the colour number of the line, and the CSS class if the line is dashed.
     const fn classes(&self) -> (usize, &'static str) {
         (self.colour % COLOURS, if self.dashed { " dashed" } else { "" })
     }
 }
 
-/// Returns the positions of grid lines: round numbers from 0 to `most`. The distance of the lines is 1, 2, 2.5 or 5
+/// Returns the positions of the grid lines between 0 and `most`. Their distance is a round number: 1, 2, 2.5 or 5
 /// times a power of ten.
 fn rules(most: f64) -> impl Iterator<Item = f64> {
     let wanted = most / RULES;
@@ -161,7 +161,7 @@ fn tick(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Returns the position of `value` as a ratio of the axis length, or 0 if the axis has no length.
+/// Returns the position of `value` on an axis from 0 to `most`, as a ratio. Returns 0 if the axis has no length.
 fn share(value: f64, most: f64) -> f64 {
     if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 }
 }

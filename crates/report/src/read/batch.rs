@@ -1,4 +1,4 @@
-//! Parses a block of log lines into rows and interned strings.
+//! Parses a block of log lines into rows. The strings of the lines are stored separately and have ids.
 
 use memchr::memchr;
 
@@ -10,8 +10,8 @@ use crate::row::{Row, Side};
 use crate::{Compare, Request};
 use tokengauge_types::label::LONGEST_NAME;
 
-/// Parses the lines of `block`. The ids in the returned rows refer to strings in the returned log. The log's own `rows`
-/// stay empty.
+/// Parses the lines of `block`. Returns the rows, and a log with the strings to which the ids in the rows refer. The
+/// field `rows` of this log is empty.
 pub(super) fn parse(block: &[u8], side: Side, request: &Request) -> (Log, Vec<Row>) {
     let (mut log, mut rows) = (Log::new(), Vec::new());
     let mut key = String::new();
@@ -28,7 +28,7 @@ pub(super) fn parse(block: &[u8], side: Side, request: &Request) -> (Log, Vec<Ro
 }
 
 impl Log {
-    /// Parses a line and counts it. Returns its row if the line is an API call and matches the selectors. `key` is a
+    /// Counts a line and parses it. Returns the row if the line is an API call that matches the selectors. `key` is a
     /// reusable buffer.
     fn parse_line(
         &mut self,
@@ -81,7 +81,8 @@ impl Log {
     }
 }
 
-/// Writes the key of a row's group: one value per dimension. An absent value is an empty string.
+/// Writes the key of the group to which a request belongs: one value per dimension. An absent value is an empty
+/// string.
 fn group_key(key: &mut String, line: &Line<'_>, side: Side, request: &Request) {
     let side = side.name().filter(|_| matches!(request.compare, Compare::Runs));
     let dimensions = request.by.iter().map(|dimension| dimension.value_of(line));
@@ -102,7 +103,7 @@ fn bounded(text: &str) -> String {
     sanitized(text).collect()
 }
 
-/// Removes control characters, and cuts the text at the length limit that the proxy applies to names.
+/// Removes control characters and shortens the text. The length limit is the same as the proxy's limit for names.
 fn sanitized(text: &str) -> impl Iterator<Item = char> {
     text.chars().filter(|c| !c.is_control()).take(LONGEST_NAME)
 }

@@ -1,23 +1,23 @@
-//! Splits the bytes of a log into blocks of complete lines, which can be parsed in parallel.
+//! Splits the bytes of a log into blocks of complete lines, so that several threads can parse them.
 
 use std::io::{self, Read};
 use std::mem;
 
 use memchr::{memchr, memrchr};
 
-/// Maximum length of a block, and therefore of a line, in bytes. A log line normally has a few thousand bytes and never
-/// more than 40,000.
+/// Maximum length of a block in bytes. A line cannot be longer than a block. A log line normally has a few thousand
+/// bytes and never more than 40,000.
 pub(super) const BLOCK_BYTES: usize = 1 << 20;
 
-/// Iterates over the blocks of `source`. Each block ends at a line end.
+/// Reads `source` in blocks. Each block contains complete lines.
 pub(super) struct Blocks<R> {
     source: R,
-    /// Start of a line whose end is not read yet, shorter than a block.
+    /// Start of a line whose end was not read yet.
     carry: Vec<u8>,
     /// Whether the current position is inside a line that is too long.
     skipping: bool,
     ended: bool,
-    /// A read error. It is returned after the data that was read before it.
+    /// A read error, which is returned after the data that was read before it.
     failed: Option<io::Error>,
     too_long: u64,
 }
@@ -43,7 +43,7 @@ impl<R: Read> Blocks<R> {
         self.failed.take().map_or(Ok(None), Err)
     }
 
-    /// Returns the complete lines of `block` and keeps the rest for the next block.
+    /// Returns the complete lines of `block`. Keeps the incomplete last line for the next block.
     fn complete_lines(&mut self, mut block: Vec<u8>) -> Option<Vec<u8>> {
         let full = block.len() >= BLOCK_BYTES;
         if self.skipping {

@@ -1,4 +1,5 @@
-//! Finds files that hold the same log, such as a rotated file and its compressed copy.
+//! Finds files with the same content, such as a rotated file and its compressed copy. Their requests must count only
+//! once.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,19 +11,19 @@ use super::File;
 use super::source::{HashingReader, Source, Stored};
 use crate::row::Side;
 
-/// Bytes of content that select the files to compare in full. Different logs differ in the time of their first line,
-/// so files are read twice only if they are very likely copies.
+/// Number of bytes at the start of each file that are compared first. Different logs differ in the time of the first
+/// line. A whole file is therefore read for a comparison only if it is very likely a copy.
 const PREFIX_BYTES: u64 = 64 << 10;
 
-/// A file with the content of an earlier file of the same side.
+/// A file that has the same content as an earlier file of the same side.
 #[derive(Debug)]
 pub(super) struct Duplicate {
     pub(super) of: PathBuf,
     pub(super) stored: Stored,
 }
 
-/// Returns one entry per file: the earlier file with the same content, or `None`. A file that cannot be read to its
-/// end has no duplicates.
+/// Returns, for each file, the earlier file with the same content. Returns `None` for other files, and for a file that
+/// cannot be read completely.
 pub(super) fn find(files: &[File]) -> Vec<Option<Duplicate>> {
     let prefixes: Vec<_> =
         files.iter().map(|file| Some((file.side, prefix(&file.path)?))).collect();
@@ -49,15 +50,16 @@ pub(super) fn find(files: &[File]) -> Vec<Option<Duplicate>> {
     duplicates
 }
 
-/// Returns a hash of the first bytes of the content. Pipes can be read only once, and an empty file has no lines that
-/// could count twice.
+/// Returns a hash of the start of the file. Returns `None` for a pipe, which can be read only once, and for an empty
+/// file.
 fn prefix(path: &Path) -> Option<String> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let (content, _) = content_of(path, PREFIX_BYTES).ok()?;
     (content.bytes > 0).then_some(content.sha256)
 }
 
-/// Reads and hashes at most `limit` bytes of the decompressed content, and the stored bytes behind it.
+/// Reads at most `limit` bytes of the decompressed content. Returns size and hash of these bytes, and then of the
+/// stored bytes that were read.
 fn content_of(path: &Path, limit: u64) -> io::Result<(Stored, Stored)> {
     let mut content = HashingReader::new(Source::open(path)?.take(limit));
     io::copy(&mut content, &mut io::sink())?;

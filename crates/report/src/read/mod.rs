@@ -1,7 +1,7 @@
 //! Reads the files of a request log into rows.
 //!
-//! One thread reads and hashes the files, several threads parse blocks of lines, and the calling thread collects the
-//! rows. Parsers take blocks in turn, and the calling thread collects results in the same turn. Rows therefore keep the
+//! One thread reads and hashes the files, and several threads parse blocks of lines. The calling thread collects the
+//! rows. Each parser gets a block in turn, and the results are collected in the same order. Rows therefore keep the
 //! order of the files, and each queue has a fixed length.
 
 mod batch;
@@ -27,21 +27,21 @@ use blocks::Blocks;
 use duplicates::Duplicate;
 use source::{Source, Stored};
 
-/// Maximum number of groups. A log with one session per line must not exhaust memory, and a longer table is not useful.
+/// Maximum number of groups. This limits the memory for a log in which every line has another session.
 pub const MAX_GROUPS: usize = 10_000;
-/// Maximum number of finish reasons, currencies or length buckets. A log has only a few of each.
+/// Maximum number of different finish reasons, currencies or length buckets. A log has only a few of each.
 const MAX_VALUES: usize = 64;
 /// Maximum number of configuration hashes in the report.
 const MAX_CONFIGS: usize = 16;
-/// Maximum number of values collected for the message about an empty selection. The message lists ten values. The
-/// eleventh only shows that more values exist.
+/// Maximum number of values that are collected for the message that no call matches. The message lists ten values. The
+/// eleventh shows that there are more.
 const MAX_EXCLUDED: usize = 11;
-/// Maximum number of parser threads. One thread reads the files, and more parsers would only wait for it.
+/// Maximum number of parser threads. Only one thread reads the files, so more parsers would wait for data.
 const MAX_PARSERS: usize = 4;
-/// Number of blocks (1 MiB each) that can wait in the queue before a parser and in the queue after it.
+/// Maximum number of blocks (1 MiB each) in the queue to a parser, and of results in the queue from a parser.
 const QUEUED_BLOCKS: usize = 2;
 
-/// A file to read. `side` applies to all its requests if the file determines the side of a comparison.
+/// A file to read. `side` is the side of its requests, if the file determines the side.
 #[derive(Clone, Debug)]
 pub struct File {
     pub path: PathBuf,
@@ -86,7 +86,7 @@ pub struct Lines {
     pub beyond: u64,
 }
 
-/// Rows and interned strings of one block, or of all files.
+/// Requests and strings of one block, or of all files.
 #[derive(Debug)]
 pub struct Log {
     pub rows: Rows,
@@ -97,13 +97,15 @@ pub struct Log {
     pub buckets: StringInterner,
     /// Distinct `config.hash` values of the lines, at most `MAX_CONFIGS`.
     pub configs: BTreeSet<String>,
-    /// Values of each selector's dimension in the calls that the selectors exclude, at most `MAX_EXCLUDED` of each.
+    /// For each dimension of the selectors, values in calls that the selectors exclude. There are at most
+    /// `MAX_EXCLUDED` values of each dimension.
     pub excluded: BTreeMap<&'static str, BTreeSet<String>>,
     pub inputs: Vec<Input>,
     pub lines: Lines,
 }
 
-/// Separates the values in a group's key. No value contains this character, because control characters are removed.
+/// Separator between the values in the key of a group. Values contain no control characters, and therefore no
+/// separator.
 pub const SEPARATOR: char = '\u{1f}';
 
 /// Error for a file that cannot be opened.
@@ -114,11 +116,11 @@ pub struct ReadError {
     error: io::Error,
 }
 
-/// Reads the files of `request` in order. The path `-` is standard input. Of several files with the same content, such
-/// as a rotated file and its compressed copy, only the first is used.
+/// Reads the files of `request` in order. The path `-` is standard input. A file with the same content as an earlier
+/// file, such as a compressed copy, is not used.
 ///
 /// # Errors
-/// Fails if a file cannot be opened. A later read error is reported in the file's [`Input`].
+/// Fails if a file cannot be opened. A later read error is reported in the [`Input`] of the file.
 pub fn read(request: &Request) -> Result<Log, ReadError> {
     let duplicates = duplicates::find(&request.files);
     let sources =
@@ -149,7 +151,7 @@ pub fn read(request: &Request) -> Result<Log, ReadError> {
     Ok(log)
 }
 
-/// A file to read, or a file to skip because its content was read before.
+/// A file to read, or a copy of an earlier file, which is skipped.
 enum Content {
     New(Source),
     Duplicate(Duplicate),
@@ -169,7 +171,7 @@ fn open(file: &File, duplicate: Option<Duplicate>) -> Result<(File, Content), Re
 /// Complete lines of one file, at most 1 MiB, and the side of the file.
 type Block = (Vec<u8>, Side);
 
-/// Sends the blocks of all sources to the parsers in turn. Returns a summary of each file, and the number of lines that
+/// Sends the blocks of all files to the parsers in turn. Returns a summary of each file, and the number of lines that
 /// were too long.
 fn read_blocks(sources: Vec<(File, Content)>, parsers: &[SyncSender<Block>]) -> (Vec<Input>, u64) {
     let mut turns = parsers.iter().cycle();
@@ -238,7 +240,7 @@ impl Log {
         }
     }
 
-    /// Adds the rows of a block, and replaces their interned ids with the ids of this log.
+    /// Adds the rows of a block to this log. Replaces the ids of strings in the rows with the ids of this log.
     fn merge(&mut self, block: &Self, mut rows: Vec<Row>) {
         let groups: Vec<u32> = block.groups.iter().map(|text| self.groups.intern(text)).collect();
         let finishes = intern_all(&block.finishes, &mut self.finishes);
@@ -283,7 +285,7 @@ impl Log {
     }
 }
 
-/// Adds the strings of `some` to `all` and returns their ids in `all`.
+/// Adds the strings of `some` to `all`. Returns the ids of these strings in `all`.
 fn intern_all(some: &StringInterner, all: &mut StringInterner) -> Vec<u16> {
     let ids = some.iter().map(|text| all.intern(text));
     ids.map(|id| u16::try_from(id).unwrap_or(Row::ABSENT)).collect()

@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use ring::digest::{Context, SHA256};
 
-/// A stream of log bytes. It hashes the bytes as stored, before decompression.
+/// Reads the bytes of a log. The stored bytes, before decompression, are hashed.
 pub(super) enum Source {
     Plain(Box<HashingReader<StoredBytes>>),
     Gzip(Box<MultiGzDecoder<HashingReader<StoredBytes>>>),
@@ -23,7 +23,8 @@ pub(super) struct Stored {
 }
 
 impl Source {
-    /// Opens `path`. A file whose name ends in `.gz` is decompressed. The path `-` is standard input.
+    /// Opens a log file. The content of a file is decompressed if the file name ends in `.gz`. The path `-` is
+    /// standard input.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Ok(Self::plain(io::stdin()));
@@ -44,7 +45,7 @@ impl Source {
         Self::Plain(Box::new(HashingReader::new(Box::new(bytes))))
     }
 
-    /// Returns the size and the hash of the stored bytes that were read.
+    /// Returns the size and the hash of the stored bytes that were read so far.
     pub(super) fn finish(self) -> Stored {
         let stored = match self {
             Self::Plain(stored) => *stored,
@@ -63,7 +64,7 @@ impl Read for Source {
     }
 }
 
-/// A reader that hashes and counts the bytes of another reader.
+/// A reader that counts and hashes the bytes of another reader.
 pub(super) struct HashingReader<R> {
     inner: R,
     hash: Context,

@@ -123,7 +123,7 @@ fn limits_the_number_of_groups() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// After damage to one place of a valid log, the undamaged lines are still read.
+    /// Damages one place of a valid log. The undamaged lines must still be read.
     #[test]
     fn tolerates_damaged_logs(
         cut in 0_usize..600,

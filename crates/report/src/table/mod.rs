@@ -105,7 +105,8 @@ struct Sums {
     qualities: [u64; Quality::ALL.len()],
 }
 
-/// Returns the statistics of `count` groups. `group` maps a request to a group number below `count`, or to no group.
+/// Returns the statistics of `count` groups. `group` returns the number of a request's group. A request without a
+/// group is ignored.
 pub fn tables(log: &Log, count: usize, group: impl Fn(&Row) -> Option<u32>) -> Vec<Statistics> {
     let mut sums: Vec<Sums> = (0..count).map(|_| Sums::default()).collect();
     for row in log.rows.iter() {
@@ -135,7 +136,7 @@ const SUMMARIES: &[(NumericField, Place)] = &[
     (NumericField::Duration, |table| &mut table.duration),
 ];
 
-/// Returns the summary of one number for each group. Sorts the values of all groups at once: by group, then by value.
+/// Returns a summary of one number for each group. Sorts the values of all groups once, by group and then by value.
 fn summaries(
     log: &Log,
     number: NumericField,
@@ -225,7 +226,7 @@ fn name(interner: &StringInterner, id: u16) -> String {
     interner.resolve(u32::from(id)).unwrap_or("?").to_owned()
 }
 
-/// Returns each count as a ratio of `n`, or `None` if no request has a value.
+/// Returns each count divided by `n`, the number of requests with a value. Returns `None` if `n` is 0.
 fn shares(n: u64, times: impl Iterator<Item = (String, u64)>) -> Option<Shares> {
     let shares = times.filter_map(|(name, times)| Some((name, ratio(times as f64, n)?)));
     (n > 0).then(|| Shares { n, shares: shares.collect() })
@@ -242,7 +243,7 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// Returns the rates over `seconds`, or `None` if the window has no duration.
+    /// Returns the mean rates over `seconds`. Returns `None` if the time is 0.
     pub fn of(statistics: &Statistics, seconds: f64) -> Option<Self> {
         (seconds > 0.0).then(|| Self {
             requests: statistics.requests as f64 / seconds,

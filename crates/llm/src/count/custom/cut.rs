@@ -6,11 +6,11 @@
 //! them. Most tokenizers also separate Chinese and Japanese punctuation from the word before it. `probe.rs` tests each
 //! tokenizer for these properties when it is loaded.
 
-/// A prefix for text after a cut, so that the tokenizer does not treat the text as a beginning. Some tokenizers insert
-/// or remove a blank there. The tokens of the prefix are subtracted from the count.
+/// A letter that is put before the text after a cut. Without this letter, some tokenizers would insert or remove a
+/// blank at the beginning. The tokens of the letter are subtracted from the count.
 pub(in super::super) const LEAD: &str = "a";
 
-/// The kinds of positions at which a tokenizer's text can be cut safely.
+/// Kinds of positions at which a text can be cut without changing the number of its tokens.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cuts {
     /// Before a blank between two letters or digits.
@@ -25,7 +25,7 @@ pub struct Cuts {
 pub(super) const CLAUSE_ENDS: [char; 7] = ['，', '。', '、', '；', '：', '？', '！'];
 
 impl Cuts {
-    /// Returns the last safe position in `text` after `from`. `from` must be a character boundary.
+    /// Returns the last safe position in `text` after the character boundary `from`.
     pub fn last(self, text: &str, from: usize) -> Option<usize> {
         if self == Self::default() {
             return None;
@@ -55,8 +55,8 @@ fn is_visible(character: char) -> bool {
     character.is_ascii_graphic() || character.is_alphanumeric()
 }
 
-/// Returns the character boundary two characters before `from`. Whether a text can be split at a position depends on
-/// three characters, and the last of them may have just arrived.
+/// Returns the position two characters before `from`. A cut depends on three characters, so the last of them may have
+/// arrived just now.
 fn two_characters_before(text: &str, from: usize) -> usize {
     let before = text.get(..from).unwrap_or_default().chars().rev();
     let bytes: usize = before.take(2).map(char::len_utf8).sum();

@@ -1,7 +1,7 @@
-//! Counts tokens with custom tokenizers: a user-supplied tokenizer.json for models without a built-in encoding.
+//! Counts tokens with custom tokenizers. The user supplies a tokenizer.json for a model without a built-in encoding.
 //!
-//! The feature `hf-tokenizers` provides the code that loads a file. Without the feature, the type [`CustomTokenizer`]
-//! has no values, and loading a file returns an error.
+//! Loading a file requires the feature `hf-tokenizers`. Without this feature, the type [`CustomTokenizer`] has no
+//! values, and loading a file returns an error.
 
 #[cfg(not(feature = "hf-tokenizers"))]
 mod absent;
@@ -26,8 +26,8 @@ pub(super) use cut::LEAD;
 
 #[cfg(feature = "hf-tokenizers")]
 impl CustomTokenizer {
-    /// Loads a tokenizer. With 200,000 tokens, loading takes half a second and up to 80 MB, and the tokenizer then
-    /// takes 40 MB.
+    /// Loads a tokenizer. A tokenizer with 200,000 tokens takes half a second and up to 80 MB to load, and 40 MB
+    /// afterwards.
     ///
     /// # Errors
     /// Returns an error if the tokenizers crate cannot read `json`.

@@ -1,23 +1,23 @@
-//! Tests at which positions a custom tokenizer's text can be cut. Texts of many kinds are cut at every candidate
-//! position. The parts must have as many tokens as the whole.
+//! Tests at which positions a text can be cut for a custom tokenizer. Many different texts are cut at every candidate
+//! position. The parts must have as many tokens as the whole text.
 //!
-//! This is a test and not a proof, but it covers the whole tokenizer and does not depend on an analysis of its
-//! components. In addition, each token that spans a candidate position is tested. `tests.rs` applies the test to
-//! tokenizers of every family.
+//! This is a test and not a proof. However, it covers the whole tokenizer and does not depend on an analysis of its
+//! components. Each token that contains a candidate position is also tested. `tests.rs` applies the test to tokenizers
+//! of every family.
 
 use super::{CustomTokenizer, Cuts, LEAD};
 
-/// Number of random texts. With this number, a rare character is next to every sign about twenty times.
+/// Number of random texts. It is large enough that a rare character occurs next to every sign about twenty times.
 const TEXTS: usize = 400;
 
 /// Number of atoms (entries of [`ATOMS`]) per text.
 const ATOMS_OF_A_TEXT: usize = 12;
 
-/// Maximum number of tested tokens that span a candidate position. A few of them suffice to show that the position is
-/// unsafe.
+/// Maximum number of tested tokens that contain a candidate position. A few tokens are enough to show that the
+/// position is unsafe.
 const MOST_SPANNING: usize = 1_000;
 
-/// Returns the kinds of positions at which texts of the tokenizer can be cut safely.
+/// Returns the kinds of positions at which a text can be cut safely for this tokenizer.
 pub(super) fn cuts(given: &CustomTokenizer) -> Cuts {
     let spanning: Vec<String> = spanning(given).take(MOST_SPANNING).collect();
     let texts: Vec<String> = texts().chain(spanning).collect();
@@ -44,7 +44,7 @@ fn is_safe(given: &CustomTokenizer, text: &str, cuts: Cuts) -> bool {
     whole.is_some() && places.all(|place| in_parts(place) == whole)
 }
 
-/// Returns texts with tokens that contain a candidate position or absorb a blank next to them.
+/// Returns test texts from tokens that contain a candidate position, or that include the blanks next to them.
 fn spanning(given: &CustomTokenizer) -> impl Iterator<Item = String> {
     let tokens = given.tokens();
     let inside = tokens.flat_map(|token| [from_bytes(&token), token.replace('▁', " ")]);
@@ -57,8 +57,8 @@ fn spanning(given: &CustomTokenizer) -> impl Iterator<Item = String> {
 
 const ALL: Cuts = Cuts { words: true, signs: true, clauses: true };
 
-/// Decodes a token of a byte-level vocabulary, which writes each byte as a visible character. Most bytes are written as
-/// the character with the same number, and the others as consecutive characters from U+0100.
+/// Decodes a token of a vocabulary that writes each byte as a visible character. Most bytes are the character with the
+/// same number. The other bytes are consecutive characters from U+0100.
 fn from_bytes(token: &str) -> String {
     let seen = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let byte = |character: char| match u32::from(character) {
@@ -83,8 +83,8 @@ fn texts() -> impl Iterator<Item = String> {
     })
 }
 
-/// Words, numbers, signs and blanks of many kinds, separated by `¦`. Atoms that begin or end at a candidate position
-/// occur several times, so that most texts contain a few such positions.
+/// Parts of the random texts: words, numbers, signs and blanks, separated by `¦`. Parts that begin or end at a
+/// candidate position occur several times, so that most texts contain such positions.
 const ATOMS: &str = concat!(
     " =¦ (¦ {¦ ->¦, ¦; ¦: ¦. ¦) ¦ \"¦ 'a'¦ #¦ /¦ //¦ <b>¦ `a` ¦ the¦ of¦ a¦ x¦ I¦ World¦ 7¦ 2024¦",
     " can¦ é¦ и¦ 中¦ 한국어¦ मैं¦ م¦the¦ing¦Straße¦HTTPServer¦iPhone¦don't¦we'LL¦'s¦1¦345¦3.14¦٣¦५¦ ¦  ¦",

@@ -22,12 +22,12 @@ pub struct CustomTokenizer {
     cuts: Cuts,
     /// Number of tokens of [`LEAD`].
     lead: u64,
-    /// Hash of the file's content, to recognize an unchanged file.
+    /// Hash of the file's content, by which an unchanged file is recognized.
     fingerprint: u64,
 }
 
 impl CustomTokenizer {
-    /// Parses a tokenizer.json. The result has no safe cut positions yet.
+    /// Parses a tokenizer.json. The safe cut positions are determined later.
     pub(super) fn parse(json: &[u8], name: &str) -> Result<Self, TokenizerError> {
         let file: File<'_> =
             serde_json::from_slice(json).map_err(|error| match error.classify() {
@@ -65,8 +65,8 @@ impl CustomTokenizer {
         &self.name
     }
 
-    /// Returns the number of tokens in `text`, without the special tokens that surround a prompt. Returns `None` if a
-    /// character has no token and the vocabulary has no token for unknown characters.
+    /// Returns the number of tokens in `text`, without the special tokens before and after a prompt. Returns `None` if
+    /// a character has no token and the vocabulary has no token for unknown characters.
     pub fn count(&self, text: &str) -> Option<u64> {
         let encoding = self.tokenizer.encode_fast(text, false).ok()?;
         Some(encoding.len() as u64)
@@ -80,7 +80,7 @@ impl CustomTokenizer {
         self.lead
     }
 
-    /// Returns the added tokens that absorb blanks next to them.
+    /// Returns the added tokens that also match the blanks next to them.
     pub(super) fn greedy(&self) -> impl Iterator<Item = String> {
         let added = self.tokenizer.get_added_tokens_decoder().into_values();
         let greedy = added.filter(|token| token.lstrip || token.rstrip);
@@ -102,8 +102,8 @@ impl fmt::Debug for CustomTokenizer {
     }
 }
 
-/// The parts of a tokenizer.json that are needed to count tokens. Parts for training, for whole prompts (truncation,
-/// padding, post-processor) and for decoding are left out.
+/// Parts of a tokenizer.json that are needed to count tokens. Parts for training, for decoding and for whole prompts
+/// (such as truncation) are left out.
 #[derive(Deserialize)]
 struct File<'a> {
     version: Option<String>,
@@ -125,8 +125,8 @@ struct Kind {
 }
 
 impl File<'_> {
-    /// Builds the tokenizer part by part. If serde parsed the whole file in one step, the model would be in memory
-    /// three times.
+    /// Builds the tokenizer part by part. Parsing the whole file in one step would need memory for three copies of the
+    /// model.
     fn tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
         if let Some(version) = self.version.as_deref().filter(|version| *version != "1.0") {
             return Err(TokenizerError::Broken(format!("its version is {version}")));
@@ -143,8 +143,7 @@ impl File<'_> {
         Ok(tokenizer)
     }
 
-    /// Reads the model and disables its caches. A cache would keep the first words that it sees, forever and once per
-    /// thread.
+    /// Reads the model and disables its caches. A cache would keep the first words of each thread forever.
     fn model(&self) -> Result<ModelWrapper, TokenizerError> {
         let model = Some(self.model);
         let Ok(Kind { kind }) = serde_json::from_str(self.model.get()) else {

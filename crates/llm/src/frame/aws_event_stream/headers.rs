@@ -1,9 +1,9 @@
-//! Parses the headers of an AWS event stream message, which determine its kind and type.
+//! Parses the headers of an AWS event stream message. They contain the kind of the message and the name of its event.
 
 use crate::frame::Frame;
 
-/// Returns the frame for a message. For a message of the type `error`, the text is in a header. For an exception, it is
-/// in the payload. A missing header counts as empty. Returns `None` if the headers violate the format.
+/// Returns the frame for a message. The text of an exception is in the payload. The text of an `error` without payload
+/// is in a header. A missing header counts as empty. Returns `None` if the headers violate the format.
 pub fn frame<'a>(headers: &'a [u8], payload: &'a [u8]) -> Option<Frame<'a>> {
     let [mut message_type, mut event_type, mut exception_type]: [&[u8]; 3] = [b""; 3];
     let [mut error_code, mut error_message]: [&[u8]; 2] = [b""; 2];
@@ -30,7 +30,7 @@ pub fn frame<'a>(headers: &'a [u8], payload: &'a [u8]) -> Option<Frame<'a>> {
     })
 }
 
-/// Splits off the first header. Returns its name, its value and the rest.
+/// Splits `bytes` after the first header. Returns the header's name and value, and the rest of `bytes`.
 fn split_header(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (length, rest) = bytes.split_first()?;
     let (name, rest) = rest.split_at_checked(usize::from(*length))?;

@@ -15,7 +15,7 @@ mod headers;
 use super::held::Held;
 use super::{Frame, ParseError};
 
-/// Size in bytes of the prelude: two lengths and their checksum.
+/// Size in bytes of the prelude at the start of a message. It contains two lengths and their checksum.
 pub const PRELUDE: usize = 12;
 
 /// Size in bytes of the checksum at the end of a message.
@@ -23,12 +23,12 @@ const CHECKSUM: usize = 4;
 
 #[derive(Debug)]
 pub struct AwsEventStream {
-    /// The lengths of the current message. `None` until its prelude has arrived.
+    /// Lengths of the current message. `None` until the start of the message (the prelude) has arrived.
     message: Option<Prelude>,
     held: Held,
     /// Number of bytes to skip before the next message.
     skip: usize,
-    /// Whether the start of the next message is unknown, so that the rest is ignored.
+    /// Whether the rest of the body is ignored, because the start of the next message is unknown.
     lost: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Prelude {
 }
 
 impl Prelude {
-    /// Parses a prelude. Returns `None` if the checksum or the lengths are invalid.
+    /// Parses the start of a message. Returns `None` if the checksum or the lengths are invalid.
     pub fn read(bytes: &[u8; PRELUDE]) -> Option<Self> {
         let (lengths, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
         let (total, headers) = lengths.split_first_chunk()?;
@@ -54,7 +54,7 @@ impl Prelude {
 }
 
 impl AwsEventStream {
-    /// Creates a framer for messages of at most `cap` bytes.
+    /// Creates a parser for messages of at most `cap` bytes.
     pub fn new(cap: usize) -> Self {
         Self { message: None, held: Held::new(cap), skip: 0, lost: false }
     }
@@ -87,7 +87,7 @@ impl AwsEventStream {
         bytes.get(count..).unwrap_or_default()
     }
 
-    /// Parses the prelude of the next message. The bytes of the prelude are not consumed, because they are part of the
+    /// Parses the start of the next message (the prelude). The prelude is not consumed, because it is a part of the
     /// message.
     fn prelude<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
         let Some(lead) = self.held.lead(bytes) else {
@@ -133,20 +133,20 @@ impl AwsEventStream {
         rest
     }
 
-    /// Ignores the rest of the body, because the start of the next message is unknown.
+    /// Handles the loss of bytes. The rest of the body is ignored, because the start of the next message is unknown.
     pub fn gap(&mut self) {
         *self = Self::new(self.held.cap());
         self.lost = true;
     }
 }
 
-/// Returns the message without its checksum, or `None` if the checksum is wrong.
+/// Returns the message without its checksum. Returns `None` if the checksum is wrong.
 fn verified(message: &[u8]) -> Option<&[u8]> {
     let (message, checksum) = message.split_last_chunk()?;
     (crc32fast::hash(message) == u32::from_be_bytes(*checksum)).then_some(message)
 }
 
-/// Parses a message with a valid checksum. If its headers are unreadable, only this message is lost.
+/// Parses a message whose checksum is valid. If the headers are invalid, only this message is lost.
 fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
     let parts = message.get(PRELUDE..).and_then(|rest| rest.split_at_checked(prelude.headers));
     parts

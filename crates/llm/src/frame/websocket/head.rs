@@ -1,12 +1,12 @@
-//! Parses the header of a WebSocket frame: its type, payload length and mask.
+//! Parses the header of a WebSocket frame, which contains its type, payload length and mask.
 
 use super::SkipReason;
 use crate::frame::held::append;
 
-/// Maximum size of a header in bytes: 2 bytes, up to 8 bytes of extended length, and 4 bytes of mask.
+/// Maximum size of a frame header in bytes: 2 bytes, up to 8 bytes of extended length, and 4 bytes of mask.
 const LONGEST: usize = 14;
 
-/// Maximum payload of a control frame in bytes (RFC 6455, section 5.5).
+/// Maximum payload length of a control frame in bytes (RFC 6455, section 5.5).
 const LONGEST_CONTROL: u64 = 125;
 
 /// The bytes of a frame header that have arrived so far.
@@ -20,13 +20,14 @@ pub struct Head {
 #[derive(Debug)]
 pub struct Frame {
     pub kind: Kind,
-    /// Whether the frame is the last one of its message. Control frames are always the last.
+    /// Whether the frame is the last frame of its message. Always true for control frames.
     pub last: bool,
-    /// The content type of the message that this frame begins. `None` for continuation frames and control frames.
+    /// Content type of a message that begins with this frame. `None` for later frames of the message and for control
+    /// frames.
     pub begins: Option<Content>,
     /// Number of payload bytes that have not arrived.
     left: u64,
-    /// The mask, rotated so that its first byte applies to the next payload byte.
+    /// Mask of the payload, rotated so that the first byte of the mask applies to the next byte of the payload.
     mask: [u8; 4],
     /// Whether a part of the close code was lost.
     pub is_code_lost: bool,
@@ -61,7 +62,7 @@ impl Head {
         self.len == self.wanted()
     }
 
-    /// Appends bytes to the header until it is complete. Returns the remaining bytes.
+    /// Adds bytes to the header until it is complete. Returns the bytes after the header.
     pub fn push<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first().filter(|_| !self.is_whole()) {
@@ -74,8 +75,8 @@ impl Head {
         rest
     }
 
-    /// Returns the frame that the header describes, or `None` if the header violates the protocol. `masks` is set if
-    /// the sender must mask its frames.
+    /// Returns the frame that the header describes. Returns `None` if the header violates the protocol. `masks` is
+    /// true for the frames of a client, which must have a mask.
     pub fn frame(&self, masks: bool) -> Option<Frame> {
         let [first, second, ..] = self.bytes;
         let last = first & 0x80 != 0;
@@ -101,7 +102,7 @@ impl Head {
         Some(Frame { kind, last, begins, left, mask: self.mask(), is_code_lost: false })
     }
 
-    /// Returns the length of the whole header in bytes, as far as the received bytes show it.
+    /// Returns the length of the header in bytes, as far as the received bytes determine it.
     fn wanted(&self) -> usize {
         let [_, second, ..] = self.bytes;
         if self.len < 2 {
@@ -130,7 +131,7 @@ impl Head {
         }
     }
 
-    /// Returns the mask. A frame without a mask has a zero mask, which leaves the payload unchanged.
+    /// Returns the mask. The mask of a frame without a mask is zero, which leaves the payload unchanged.
     fn mask(&self) -> [u8; 4] {
         let mut mask = [0; 4];
         let key = self.bytes.iter().skip(2 + self.length_bytes());
@@ -146,7 +147,7 @@ impl Frame {
         self.left
     }
 
-    /// Splits `bytes` into the payload of this frame and the rest. Counts the payload as received.
+    /// Splits `bytes` into payload of this frame and the rest. This payload then counts as received.
     pub fn split<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let (piece, rest) = bytes.split_at_checked(left).unwrap_or((bytes, b""));
@@ -154,7 +155,7 @@ impl Frame {
         (piece, rest)
     }
 
-    /// Skips `bytes` lost bytes of the payload. Returns `false` if fewer bytes were missing.
+    /// Skips `bytes` bytes of the payload that were lost. Returns `false` if the frame has fewer bytes left.
     pub const fn skip(&mut self, bytes: u64) -> bool {
         let Some(left) = self.left.checked_sub(bytes) else {
             return false;
@@ -163,7 +164,7 @@ impl Frame {
         true
     }
 
-    /// Appends `piece`, the next part of the payload, to `to` and removes the mask.
+    /// Removes the mask from `piece`, the next part of the payload, and appends it to `to`.
     pub fn unmask_into(&mut self, to: &mut Vec<u8>, piece: &[u8], cap: usize) {
         let start = to.len();
         append(to, piece, cap);

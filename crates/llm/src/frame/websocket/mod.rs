@@ -12,21 +12,21 @@ use head::{Content, Frame, Head, Kind};
 
 use super::ParseError;
 
-/// Maximum size in bytes of a buffer that is kept for the next message. A session has many text messages of a few
-/// hundred bytes, which can reuse the buffer. Audio messages can have megabytes, and the session may then be idle for
-/// an hour.
+/// Maximum size in bytes of a buffer that is kept for the next message. Many text messages of a few hundred bytes can
+/// reuse a buffer. A larger buffer is freed: audio messages can have megabytes, and the session may be idle for an
+/// hour afterwards.
 const MOST_KEPT: usize = 16 * 1024;
 
-/// Parses the data that one of the two peers sends.
+/// Parses the WebSocket data that one side of the connection sends.
 #[derive(Debug)]
 pub struct WebSocket {
     cap: usize,
-    /// Whether the sender masks its frames. Clients mask every frame, and servers mask none.
+    /// Whether the sender masks its frames. Clients mask all frames, and servers mask none.
     masks: bool,
     state: State,
     /// The current message. `None` between messages.
     message: Option<Content>,
-    /// The received part of a text message or of a close code, unmasked.
+    /// Received part of a text message or of a close code, without the mask.
     text: Vec<u8>,
 }
 
@@ -36,18 +36,18 @@ enum State {
     Head(Head),
     /// Inside the payload of a frame.
     Payload(Frame),
-    /// After a close frame or a protocol violation. The rest is ignored.
+    /// A close frame or a protocol violation was received. Later data is ignored.
     Over,
 }
 
 /// A message, or another result of parsing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Message<'a> {
-    /// A complete text message. The parser does not check that it is valid UTF-8.
+    /// A complete text message. The parser does not check that the text is valid UTF-8.
     Text(&'a [u8]),
     /// A message whose content was not read.
     Skipped(SkipReason),
-    /// The sender closes the connection, with its close code if present. No message follows.
+    /// The sender closes the connection, with a close code if the number is present. No message follows.
     Close(Option<u16>),
     /// A parse error.
     ParseError(ParseError),
@@ -57,10 +57,10 @@ pub enum Message<'a> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SkipReason {
     Binary,
-    /// An extension that both peers negotiated has changed the content. Compression is the only extension in use.
+    /// The content is compressed or was changed by another extension. In practice, compression is the only extension.
     Compressed,
     Oversize,
-    /// Part of the message was lost before the observer received it.
+    /// Part of the message was lost before this parser received it.
     Lost,
 }
 
@@ -79,7 +79,7 @@ impl WebSocket {
         Self { cap, masks, state: State::Head(Head::new()), message: None, text: Vec::new() }
     }
 
-    /// Parses the next bytes. Calls `out` for every message that these bytes complete.
+    /// Parses the next bytes. Calls `out` for every message that is now complete.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Message<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -102,9 +102,9 @@ impl WebSocket {
         }
     }
 
-    /// Records that `bytes` bytes were lost. If all of them belong to the payload of one frame, only the message of
-    /// this frame is lost. Otherwise, the start of the next frame is unknown, and the parser ignores the rest of the
-    /// connection.
+    /// Handles the loss of `bytes` bytes. If all of them belong to the payload of one frame, only the message of this
+    /// frame is lost. In other cases, the rest of the connection is ignored, because the start of the next frame is
+    /// unknown.
     pub fn gap(&mut self, bytes: u64, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return self.give_up();
@@ -141,7 +141,7 @@ impl WebSocket {
         self.text.capacity()
     }
 
-    /// Discards the current message, because there is no memory for it. The next message is read again.
+    /// Discards the current message, because the memory budget is used up. The next message is parsed again.
     pub fn discard_message(&mut self) {
         if self.message.is_some() {
             self.message = Some(Content::Skipped(SkipReason::Lost));
@@ -149,7 +149,7 @@ impl WebSocket {
         self.text = Vec::new();
     }
 
-    /// Begins a frame after its header. `frame` is `None` if the header violates the protocol.
+    /// Starts to read the payload of a frame. `frame` is `None` if the header violates the protocol.
     fn begin(&mut self, frame: Option<Frame>, out: &mut impl FnMut(Message<'_>)) {
         // The frames of a message are consecutive, but control frames can be between them.
         let fits = |frame: &Frame| match frame.kind {
@@ -202,7 +202,7 @@ impl WebSocket {
         self.end_frame(out);
     }
 
-    /// Ends the current frame if its whole payload has arrived.
+    /// Ends the current frame if all of its payload has arrived.
     fn end_frame(&mut self, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &self.state else {
             return;

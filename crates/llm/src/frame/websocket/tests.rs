@@ -1,5 +1,5 @@
-//! Tests the WebSocket parser. Data is read in one piece, byte by byte, and split in two at every position.
-//! tungstenite, another implementation, reads the same data for comparison.
+//! Tests the WebSocket parser. The same data is parsed in one piece, byte by byte, and split in two at every position.
+//! The results are compared with tungstenite, another implementation.
 
 use std::io::{self, Cursor, Read, Write};
 
@@ -13,7 +13,7 @@ use super::*;
 
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-/// Returns an abbreviated form of the messages. An empty piece marks lost bytes.
+/// Parses `pieces` and returns a short form of the messages. An empty piece means that bytes were lost.
 fn cut(mut reader: WebSocket, pieces: &[&[u8]]) -> Vec<String> {
     let mut messages = Vec::new();
     let mut out = |message: Message<'_>| messages.push(short(message));
@@ -33,7 +33,7 @@ fn short(message: Message<'_>) -> String {
     }
 }
 
-/// Returns the messages. Asserts that they are the same for every split.
+/// Returns the messages in `bytes`. Asserts that they are the same for every split.
 fn messages(reader: impl Fn() -> WebSocket, bytes: &[u8]) -> Vec<String> {
     let whole = cut(reader(), &[bytes]);
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
@@ -49,7 +49,7 @@ fn by_server(bytes: &[u8]) -> Vec<String> {
     messages(|| WebSocket::server(MAX_FRAME_BYTES), bytes)
 }
 
-/// Encodes one frame from its first byte and payload. A client's frame has a mask.
+/// Encodes one frame with this first byte and payload. Frames of a client have a mask.
 fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     let mut bytes = vec![first];
@@ -173,7 +173,7 @@ fn reports_an_unfinished_message() {
     }
 }
 
-/// Reads `bytes`, of which the part from `from` to `to` is lost.
+/// Parses `bytes` without the part from `from` to `to`, which is lost.
 fn lossy(mut reader: WebSocket, bytes: &[u8], from: usize, to: usize) -> Vec<String> {
     let mut messages = Vec::new();
     let mut out = |message: Message<'_>| messages.push(short(message));
@@ -221,7 +221,7 @@ fn frees_large_buffers_and_keeps_small_ones() {
     assert_eq!(reader.held_bytes(), 0, "emitted without a copy");
 }
 
-/// The peer's input. Data that the peer writes (pongs) is discarded.
+/// Input of tungstenite. Data that tungstenite writes (pongs) is discarded.
 struct Wire(Cursor<Vec<u8>>);
 
 impl Read for Wire {
@@ -240,7 +240,7 @@ impl Write for Wire {
     }
 }
 
-/// Returns the messages that the peer reads from the same bytes, up to its first error.
+/// Returns the messages that tungstenite reads from the same bytes, up to its first error.
 fn by_peer(bytes: &[u8], masked: bool) -> Vec<String> {
     let role = if masked { Role::Server } else { Role::Client };
     let wire = Wire(Cursor::new(bytes.to_vec()));
@@ -263,7 +263,7 @@ fn by_peer(bytes: &[u8], masked: bool) -> Vec<String> {
     messages
 }
 
-/// Generates frames in a valid order, encoded by the peer.
+/// Generates frames in a valid order, encoded by tungstenite.
 fn conversation(masked: bool) -> impl Strategy<Value = Vec<u8>> {
     let text = proptest::collection::vec("\\PC{0,40}", 1..4);
     let message = (any::<bool>(), text, any::<bool>());
@@ -314,8 +314,8 @@ proptest! {
         prop_assert_eq!(cut(reader, &pieces(&bytes, &cuts)), by_peer(&bytes, masked));
     }
 
-    /// Generates bytes that begin frames more often than random bytes do. The parser must read every message that the
-    /// peer reads.
+    /// Generates bytes that contain frame headers more often than random bytes do. The parser must read every message
+    /// that tungstenite reads.
     #[test]
     fn any_bytes_give_the_same_result_for_every_cut(
         bytes in proptest::collection::vec(prop_oneof![
