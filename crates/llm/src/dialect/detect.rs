@@ -4,6 +4,9 @@
 //! APIs is assumed. The request body then shows the actual API ([`RequestFacts::api`](super::RequestFacts)), or that
 //! none of them applies.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use percent_encoding::percent_decode_str;
 
 use super::normal_path::normalize;
@@ -73,6 +76,17 @@ const ACTIONS: [(&str, Api, Option<bool>); 5] = [
     ("invoke-with-response-stream", Api::BedrockInvoke, Some(true)),
     ("count-tokens", Api::BedrockCountTokens, None),
 ];
+
+/// The path suffixes of all APIs, in the order of the APIs, by their last segment.
+static SUFFIXES: LazyLock<HashMap<&str, Vec<(&str, Api)>>> = LazyLock::new(|| {
+    let mut suffixes: HashMap<_, Vec<_>> = HashMap::new();
+    for api in Api::ALL {
+        for suffix in api.paths() {
+            suffixes.entry(last_segment(suffix)).or_default().push((*suffix, *api));
+        }
+    }
+    suffixes
+});
 
 /// Path suffixes that servers with other APIs also use.
 const SHARED: [&str; 11] = [
@@ -230,6 +244,8 @@ fn databricks(path: &str) -> Option<DetectedApi> {
 
 /// Parses Cloudflare's `…/ai/run/@cf/OWNER/NAME`, and `…/workers-ai/@cf/OWNER/NAME` behind a gateway.
 fn cloudflare(path: &str) -> Option<DetectedApi> {
+    // The search for one character excludes nearly all other paths, and takes less time than the search for a text.
+    let path = Some(path).filter(|path| path.contains('@'))?;
     let (_, model) = path.split_once("/ai/run/@").or_else(|| path.split_once("/workers-ai/@"))?;
     Some(DetectedApi {
         model: name(&format!("@{model}")),
@@ -244,10 +260,11 @@ fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
     }
     // The provider chooses the path prefix: `/v1`, `/api/v1`, `/openai/deployments/NAME`. The longest matching suffix
     // determines the API. If several APIs share that suffix, the last of them applies.
-    let admitted = Api::ALL.iter().filter(|api| facts.admits(**api));
-    let ends = admitted.flat_map(|api| api.paths().iter().map(move |end| (*end, *api)));
-    let by_end = ends.filter(|(end, _)| path.ends_with(end)).max_by_key(|(end, _)| end.len());
-    let Some((suffix, api)) = by_end else {
+    let ends = SUFFIXES.get(last_segment(path)).into_iter().flatten();
+    let by_end = ends
+        .filter(|(end, api)| path.ends_with(end) && facts.admits(*api))
+        .max_by_key(|(end, _)| end.len());
+    let Some(&(suffix, api)) = by_end else {
         return hugging_face(path);
     };
     let cohere = facts.host.is_some_and(|host| host.contains("cohere"));
@@ -260,6 +277,10 @@ fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
         body_decides: (SHARED.contains(&suffix) && !cohere) || path == "/completions",
         ..plain(api)
     })
+}
+
+fn last_segment(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, last)| last)
 }
 
 /// Returns the model name from a path that ends in `/deployments/NAME`, `/engines/NAME` or `/endpoints/NAME`.
@@ -319,6 +340,14 @@ mod tests {
 
     fn api(path: &str) -> Option<Api> {
         post(path).map(|found| found.api)
+    }
+
+    /// The search by the last segment requires that a suffix begins with a slash.
+    #[test]
+    fn finds_every_suffix_after_a_prefix() {
+        for suffix in Api::ALL.iter().flat_map(|api| api.paths()) {
+            assert!(post(&format!("/prefix{suffix}")).is_some(), "{suffix}");
+        }
     }
 
     const PATHS: &[(&str, Api)] = &[

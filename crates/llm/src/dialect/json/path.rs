@@ -195,7 +195,8 @@ impl<F: Copy> Paths<F> {
         let has_key = |row: &usize| {
             self.nth_step(*row, depth).is_some_and(|step| {
                 let has_alternatives = self.index.alternatives & 1 << row != 0;
-                step == key || has_alternatives && step.split('|').any(|known| known == key)
+                let mut keys = step.as_bytes().split(|byte| *byte == b'|');
+                step == key || has_alternatives && keys.any(|known| known == key.as_bytes())
             })
         };
         let rows = bits(candidates).filter(has_key).fold(0, |rows, row| rows | 1 << row);

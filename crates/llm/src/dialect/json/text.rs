@@ -151,7 +151,12 @@ impl Decoder {
             }
             rest = after;
         }
-        while let Err(error) = std::str::from_utf8(rest) {
+        loop {
+            let error = match std::str::from_utf8(rest) {
+                Ok("") => return,
+                Ok(text) => return out(text),
+                Err(error) => error,
+            };
             let (valid, invalid) =
                 rest.split_at_checked(error.valid_up_to()).unwrap_or((rest, b""));
             emit(valid, out);
@@ -162,7 +167,6 @@ impl Decoder {
             self.replace(out);
             rest = invalid.get(bad..).unwrap_or_default();
         }
-        emit(rest, out);
     }
 
     /// Replaces a character that remained incomplete.
