@@ -76,8 +76,8 @@ pub struct Report {
     pub tokengauge: &'static str,
     pub inputs: Vec<Input>,
     pub lines: Lines,
-    /// All `config.hash` values in the log lines, which identify the proxy's configuration. `unknown` if no line has
-    /// one.
+    /// All `config.hash` values in the log, which identify the proxy's configuration. `unknown` if the log contains no
+    /// hash.
     pub configuration: Vec<String>,
     /// Seed of the random numbers for the bootstrap.
     pub seed: u64,

@@ -22,8 +22,8 @@ pub struct Timeline {
     pub throughput: Vec<f64>,
     /// Mean number of requests in flight.
     pub concurrency: Vec<f64>,
-    /// Median output rate of one stream, in tokens per second. It covers the requests that started in the slice, as all
-    /// values below.
+    /// Median output rate of one stream, in tokens per second. Like all values below, it covers the requests that
+    /// started in the slice.
     pub output_tps_p50: Vec<Option<f64>>,
     /// Median time to first token in seconds.
     pub ttft_p50: Vec<Option<f64>>,

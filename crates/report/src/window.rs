@@ -95,7 +95,7 @@ pub struct Window {
     pub length: f64,
     /// Number of requests that are left out because they started before the window.
     pub cut_before: u64,
-    /// Number of requests that started after the window. They are left out.
+    /// Number of requests that are left out because they started after the window.
     pub cut_after: u64,
     pub counted: u64,
     #[serde(skip)]

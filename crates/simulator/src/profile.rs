@@ -17,7 +17,7 @@ pub struct Profile {
     pub step_per_stream: Duration,
     /// Maximum random deviation of the time of a decode step, as a ratio. For example, 0.1 means up to ±10 %.
     pub jitter: f64,
-    /// Response length in tokens if the request sets no limit.
+    /// Response length in tokens. A limit in the request can shorten the response.
     pub tokens: RangeInclusive<u32>,
     pub tokens_per_chunk: u32,
     pub reasoning: Reasoning,

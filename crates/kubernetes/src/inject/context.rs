@@ -23,8 +23,8 @@ pub struct InjectionContext {
     workloads: Vec<Workload>,
     /// `kind/name` of the objects that get a sidecar. An empty list selects all objects.
     only: Vec<String>,
-    /// Whether several workloads of the input request a sidecar and `--only` selects none of them. The flag
-    /// `--mode inbound` then applies only to workloads that run a known engine.
+    /// Whether several workloads of the input request a sidecar, and `--only` is not used. The flag `--mode inbound`
+    /// then applies only to workloads that run a known engine.
     pub(super) has_several_workloads: bool,
     /// Whether `inject` replaces an existing sidecar that has other settings.
     pub(super) updates_sidecars: bool,

@@ -62,7 +62,8 @@ pub struct Input {
     /// Error that stopped reading before the end of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
-    /// Path of an earlier file of the same side with the same content. The lines of this one do not count again.
+    /// Path of an earlier file of the same side with the same content. The lines of the later file are not counted
+    /// again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate_of: Option<String>,
 }

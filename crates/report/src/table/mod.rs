@@ -46,11 +46,11 @@ pub struct Statistics {
 /// Token sums over all requests, including failed ones. A sum is `None` if no request has a value.
 #[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Serialize)]
 pub struct Tokens {
-    /// Output tokens from which the rates are computed. This is the provider's count without hidden reasoning, or else
-    /// the count of tokengauge.
+    /// Output tokens from which the rates are computed: the provider's count without hidden reasoning. Without a count
+    /// from the provider, this is the count of tokengauge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generated: Option<f64>,
-    /// Input tokens as reported by the provider. The provider reports all counts below, too.
+    /// Input tokens that the provider reported. The provider also reported all counts below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
