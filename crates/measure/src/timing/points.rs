@@ -56,6 +56,11 @@ label_enum! {
 pub struct Stages([Option<Duration>; Stage::ALL.len()]);
 
 impl Stages {
+    /// Returns the duration of a stage, or `None` if the stage did not take place.
+    pub fn get(&self, stage: Stage) -> Option<Duration> {
+        self.0.get(stage as usize).copied().flatten()
+    }
+
     /// Returns the stages that took place, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
         Stage::ALL.into_iter().zip(&self.0).filter_map(|(stage, length)| Some((stage, (*length)?)))

@@ -216,9 +216,7 @@ impl CallInstruments {
     /// Records the stages, the queue waits by location, and the phases that the backend reported.
     fn labelled_times(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
         let (set, base, bound) = (&self.set.own, self.base.as_slice(), &self.bound);
-        let length = |stage| record.stages.iter().find(|(known, _)| *known == stage);
-        let stages =
-            Stage::ALL.map(|stage| (stage.as_str(), length(stage).map(|(_, length)| length)));
+        let stages = Stage::ALL.map(|stage| (stage.as_str(), record.stages.get(stage)));
         bound.stages.record(&set.stage, (base, key::STAGE), stages, exemplars);
         let waits = waits(record, call);
         bound.queue_waits.record(&set.queue_wait, (base, key::QUEUE_LOCATION), waits, exemplars);

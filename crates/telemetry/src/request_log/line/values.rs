@@ -11,10 +11,7 @@ use tokengauge_types::event;
 use tokengauge_types::label::Name;
 
 pub(super) fn stages(stages: &timing::Stages) -> Stages {
-    let length = |wanted: Stage| {
-        let found = stages.iter().find(|(stage, _)| *stage == wanted);
-        found.map(|(_, length)| length.as_secs_f64())
-    };
+    let length = |stage: Stage| stages.get(stage).map(|length| length.as_secs_f64());
     Stages {
         admission: length(Stage::Admission),
         connect: length(Stage::Connect),
