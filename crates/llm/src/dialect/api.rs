@@ -30,23 +30,23 @@ macro_rules! apis {
                 }
             }
 
-            /// Returns the operation of a call, unless the response shows another operation.
+            /// Returns the operation of a call, such as chat. A response can show another operation, which then
+            /// applies.
             pub const fn operation(self) -> Operation {
                 match self {
                     $(Self::$api => Operation::$operation),*
                 }
             }
 
-            /// Returns the framing of a response that begins with JSON, for content types that do not determine the
-            /// framing.
+            /// Returns how a response that begins with JSON is split into messages. Used if the content type does not
+            /// show this.
             pub const fn json(self) -> JsonFraming {
                 match self {
                     $(Self::$api => JsonFraming::$json),*
                 }
             }
 
-            /// Returns the default provider of a call. It applies if neither the host nor a header identifies another
-            /// provider.
+            /// Returns the provider of a call if neither the host nor a header identifies one.
             pub const fn provider(self) -> &'static str {
                 match self {
                     $(Self::$api => $provider),*
@@ -154,8 +154,8 @@ impl Api {
         !matches!(self, Self::VllmGenerate | Self::TritonGenerate)
     }
 
-    /// Whether each choice of a complete stream has a finish reason in addition to the end marker. A choice without one
-    /// did not finish.
+    /// Whether a complete stream has a finish reason for each choice, in addition to the end marker. A choice without a
+    /// finish reason is incomplete.
     pub const fn stops_each_choice(self) -> bool {
         matches!(self, Self::OpenAiChat | Self::OpenAiCompletions)
     }

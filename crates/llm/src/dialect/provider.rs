@@ -6,7 +6,8 @@ use tokengauge_types::label::Label;
 /// A provider and its characteristics. An OpenAI-compatible provider needs one row in [`PROVIDERS`] and no other code.
 #[derive(Clone, Copy, Debug)]
 pub struct Provider {
-    /// The provider's name in OpenTelemetry's conventions, or a name of tokengauge for other providers.
+    /// The provider's name in OpenTelemetry's conventions. For providers without such a name, a name that tokengauge
+    /// defines.
     name: &'static str,
     /// Suffixes of the provider's host names.
     hosts: &'static [&'static str],
@@ -89,12 +90,12 @@ impl Provider {
     }
 }
 
-/// Returns the provider that the host of the upstream shows.
+/// Returns the provider that the host name of the upstream identifies.
 pub fn provider_by_host(host: &str) -> Option<Label> {
     by_host(PROVIDERS, host).map(Label::known)
 }
 
-/// Returns the provider that the response headers show. If the host shows another provider, that one applies.
+/// Returns the provider that the response headers identify. A provider that the host identifies takes precedence.
 pub fn provider_by_headers(headers: &Headers) -> Option<Label> {
     by_headers(PROVIDERS, headers).map(Label::known)
 }

@@ -89,7 +89,7 @@ impl Invoke {
         framer.get_or_insert_with(new).push(bytes, &mut |frame| model.read(&frame, out));
     }
 
-    /// Reads one message of a Bedrock stream, which wraps a message of the model.
+    /// Reads one message of a Bedrock stream. The message contains a message of the model, encoded in base64.
     fn wrapped(&mut self, data: &[u8], out: &mut impl EventSink) {
         let wrapped = serde_json::from_slice::<Wrapped<'_>>(data).unwrap_or_default();
         let message = STANDARD.decode(wrapped.bytes.0.as_bytes()).unwrap_or_default();
@@ -109,8 +109,8 @@ impl Invoke {
         }
     }
 
-    /// Reads Bedrock's metrics in the last message. They fill in token counts that the model did not report. The
-    /// model's own counts take precedence, because they come from the generator.
+    /// Reads Bedrock's metrics in the last message. The metrics fill in token counts that the model did not report.
+    /// Counts from the model take precedence, because they come from the generator.
     fn measured(&self, message: &[u8], out: &mut impl EventSink) {
         let measured = serde_json::from_slice::<Measured>(message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {

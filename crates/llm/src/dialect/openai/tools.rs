@@ -20,7 +20,7 @@ pub struct ToolCalls {
 struct Call {
     choice: u32,
     index: Option<u64>,
-    /// Hash of the call's id. The id itself is not needed, because ids are only compared.
+    /// Hash of the call's id. A hash suffices, because ids are only compared.
     id: Option<u64>,
 }
 
