@@ -171,7 +171,7 @@ impl Api {
 }
 
 named! {
-    /// The operation of a call: a value of `gen_ai.operation.name`, or a value that OpenTelemetry does not define.
+    /// The operation of a call, as in `gen_ai.operation.name`. OpenTelemetry does not define all of these values.
     pub enum Operation {
         Chat = "chat",
         TextCompletion = "text_completion",

@@ -1,8 +1,7 @@
 //! Handles streams in which each message repeats the whole text so far, and responses that begin with the prompt.
 //!
-//! Some engines send either the whole text so far or only the new text. A server option selects the mode, and messages
-//! do not show it. If the second text starts with the first text, the stream is cumulative. Only the length and a hash
-//! of the text so far are kept.
+//! Some engines send either the whole text so far or only the new text, depending on a server option. If the second
+//! text starts with the first text, the stream is cumulative. Only the length and a hash of the text so far are kept.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 

@@ -39,7 +39,7 @@ pub struct DeltaTemplate {
     /// The choice, and the part of the choice, that receive the text. `None` if no template is stored.
     target: Option<(u32, Part)>,
     /// Whether a second parsed message matched the template. The match shows that such messages do not change the state
-    /// of the format. Later messages then need no parsing.
+    /// of the format, so later messages need no parsing.
     is_confirmed: bool,
     memory: MemoryPermit,
 }

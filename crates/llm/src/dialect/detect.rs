@@ -1,8 +1,7 @@
 //! Detects the API of a request from the route configuration, the method, host, path and headers.
 //!
 //! A path alone may be ambiguous: TGI, SGLang, vLLM and other servers share `/generate`. In that case, one of these
-//! APIs is assumed. The request body then shows the actual API ([`RequestFacts::api`](super::RequestFacts)), or that
-//! the request calls none of these APIs.
+//! APIs is assumed. The request body then shows the actual API, if any ([`RequestFacts::api`](super::RequestFacts)).
 
 use percent_encoding::percent_decode_str;
 
@@ -161,8 +160,8 @@ fn google(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// Returns the API that the model name of a prediction request shows. The flag is set if the name may be a custom
-/// model, whose API only the request body shows.
+/// Returns the API that the model name of a prediction request shows. The flag is set for custom models, whose API only
+/// the request body shows.
 fn prediction_api(model: &str) -> (Api, bool) {
     if model.starts_with("imagen") || model.starts_with("imagegeneration") {
         return (Api::VertexImages, false);

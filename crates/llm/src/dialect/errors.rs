@@ -1,16 +1,16 @@
 //! Reads errors that a response reports. Only the kind is read, such as `rate_limit_error`, because the text of an
 //! error is content.
 //!
-//! [`ErrorScanner`](super::json::ErrorScanner) finds the kind, in a JSON body as well as in a stream message. A stream
-//! message is scanned only if it contains an error ([`HasError`]).
+//! [`ErrorScanner`](super::json::ErrorScanner) finds the kind in JSON bodies and in stream messages. A stream message
+//! is scanned only if it contains an error ([`HasError`]).
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use super::lenient::{FromAny, impl_lenient};
 use super::{Event, EventSink};
 
-/// Kinds of errors that an API attributes to the client. They are needed where no HTTP status shows the cause: in
-/// streams, in batches of responses and in sessions.
+/// Kinds of errors that an API attributes to the client. Used where no HTTP status shows the cause: in streams, in
+/// batches of responses and in sessions.
 const CLIENT_ERRORS: [&str; 14] = [
     // OpenAI, Anthropic and most compatible APIs.
     "invalid_request_error",
@@ -34,8 +34,7 @@ const CLIENT_ERRORS: [&str; 14] = [
     "ValidationException",
 ];
 
-/// Whether a stream message contains an error. The error is an object, a text, or a list that begins with an object or
-/// a text.
+/// Whether a stream message contains an error: an object, a text, or a list that begins with an object or a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HasError(pub bool);
 
@@ -80,7 +79,7 @@ impl ErrorDetail {
         adds
     }
 
-    /// Returns a sink that passes on all events except errors that add no detail.
+    /// Returns a sink that drops errors without new detail and passes on all other events.
     pub fn filter(&mut self, out: &mut impl EventSink) -> impl EventSink {
         |event: Event<'_>| {
             if self.admits(&event) {

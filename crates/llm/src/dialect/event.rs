@@ -83,7 +83,7 @@ named! {
 }
 
 /// Token counts that the provider reported, as OpenTelemetry defines them: input includes cached tokens, and output
-/// includes reasoning. Formats with other definitions are converted.
+/// includes reasoning. Other definitions are converted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Usage {
     pub input: Option<u64>,

@@ -1,6 +1,6 @@
 //! Reads forms (`multipart/form-data`) incrementally. Short fields are passed on, and files are skipped.
 //!
-//! A field is read like a top-level key of a JSON body, so that the same paths apply to forms and JSON.
+//! A field is read like a top-level key of a JSON body, so the same paths apply to forms and JSON.
 
 use memchr::memchr;
 

@@ -15,7 +15,7 @@ const TOTALS: [&str; 3] =
     ["x-total-time", "openai-processing-ms", "x-amzn-bedrock-invocation-latency"];
 
 /// Emits the counts, durations and errors in the headers. `whole`: the response is not a stream. Durations of a stream
-/// are ignored, because they end when the headers are sent and cover an undefined part of the work.
+/// are ignored, because they end when the headers are sent.
 pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSink) {
     if failed {
         // AWS sends the name of the exception. A colon and a namespace can follow.

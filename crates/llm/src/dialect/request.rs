@@ -85,7 +85,7 @@ pub struct RequestState {
     has_newer_limit: bool,
     /// The API that the path shows, if several APIs share the path.
     pub shared_path: Option<Api>,
-    /// Whether the current part of the prompt is not text, or the request is not for text.
+    /// Whether the current prompt part is not text, or the whole request is not for text.
     pub is_not_text: bool,
 }
 

@@ -184,9 +184,8 @@ impl<F: Format> FormatReader<F> {
         }
     }
 
-    /// Enables a [`DeltaTemplate`], which reads messages that differ only in their text and in ignored members. Use it
-    /// only for formats in which such a message does not change the state. The first message with the text may change
-    /// the state.
+    /// Enables a [`DeltaTemplate`], which reads messages that differ only in their text and in ignored members. Only
+    /// for formats in which such messages do not change the state. The first message with the text may change it.
     pub fn with_templates(mut self, budget: &RequestBudget) -> Self {
         self.template = Some(DeltaTemplate::new(budget));
         self

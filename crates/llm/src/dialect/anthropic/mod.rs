@@ -1,8 +1,7 @@
 //! Reads Anthropic's responses: Messages, and the older Complete. Anthropic, Vertex AI, Bedrock and gateways serve
 //! these formats. Responses of the token counting API are not read.
 //!
-//! A message is a list of content blocks. One sequence of indices numbers blocks of all types. A response has one
-//! choice.
+//! A message is a list of content blocks. Blocks of all types are numbered together. A response has one choice.
 
 use serde::Deserialize;
 
@@ -78,9 +77,8 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
 /// A message of a stream, in the newer format (Messages) or the older one (Complete). The two formats share only the
 /// type field.
 ///
-/// The field name of a delta shows the kind of its content. The type is not used, because Anthropic often adds types.
-/// Generated text is always in `text`, `thinking` or `partial_json`. Signatures, citations and compacted contexts are
-/// not generated text.
+/// The field name of a delta shows the kind of its content, because Anthropic often adds types. Generated text is
+/// always in `text`, `thinking` or `partial_json`. Signatures, citations and compacted contexts are not generated text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Chunk<'a> {
@@ -251,8 +249,7 @@ impl Messages {
         emit_stopped(delta.stop_reason.some(), out);
     }
 
-    /// Emits token counts. Reported counts are cumulative: a later count overwrites the earlier count of the same
-    /// field.
+    /// Emits token counts. The counts are cumulative: a later count overwrites the earlier count of the same field.
     fn usage(&mut self, raw: &RawUsage<'_>, counts: UncachedUsage, out: &mut impl EventSink) {
         self.preamble.tier(raw.service_tier.some(), None, out);
         self.usage.merge(counts);

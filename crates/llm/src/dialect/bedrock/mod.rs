@@ -109,8 +109,8 @@ impl Invoke {
         }
     }
 
-    /// Reads Bedrock's metrics in the last message. The metrics fill in token counts that the model did not report.
-    /// Counts from the model take precedence, because they come from the generator.
+    /// Reads Bedrock's metrics in the last message. They fill in token counts that the model did not report. Counts
+    /// from the model take precedence, because they come from the generator.
     fn measured(&self, message: &[u8], out: &mut impl EventSink) {
         let measured = serde_json::from_slice::<Measured>(message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {

@@ -1,7 +1,7 @@
 //! Detects the format of a response from a model on Bedrock or SageMaker.
 //!
-//! The model identifier does not show the format. It can be a profile, an endpoint or a copy, and models of one
-//! provider have several formats. The first key that only one format uses therefore determines the format.
+//! The model identifier does not show the format: it can be a profile, an endpoint or a copy. Models of one provider
+//! also have several formats. The first key that only one format uses determines the format.
 
 use super::{converse, models};
 use crate::budget::RequestBudget;
@@ -100,8 +100,8 @@ impl Hint {
 }
 
 impl ModelReader {
-    /// Creates a reader. `failed`: the HTTP status is an error. The format then needs no detection, because all formats
-    /// have the same error objects.
+    /// Creates a reader. `failed`: the HTTP status is an error. No detection is then needed, because all formats have
+    /// the same error objects.
     pub fn new(failed: bool, budget: &RequestBudget) -> Self {
         if failed {
             Self::Known(models::reader(true).into())

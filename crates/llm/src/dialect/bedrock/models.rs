@@ -1,7 +1,7 @@
 //! Describes the model formats that Bedrock and SageMaker serve unchanged: Titan, Llama, Mistral's completions, Cohere,
 //! Jurassic, and TGI, which SageMaker containers serve.
 //!
-//! One table reads all of these formats, because no key has different meanings in two of them.
+//! One table reads all of them, because no key has two meanings.
 
 use crate::dialect::table::{Counter, Field, Table, TableReader};
 use crate::dialect::{Part, RequestFacts};

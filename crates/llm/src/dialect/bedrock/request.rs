@@ -1,5 +1,5 @@
 //! Reads requests in the Converse format or in a model's own format. The same paths apply to all formats, because no
-//! key has different meanings in two of them.
+//! key has two meanings.
 
 use crate::dialect::Api;
 use crate::dialect::json::{Found, Value};

@@ -1,9 +1,8 @@
 //! Reads Cohere's APIs: chat and generate of version 1, chat of version 2, embeddings, and reranking. Other providers
 //! adopted Cohere's reranking format.
 //!
-//! The message format shows the version. Cohere reports billed tokens and processed tokens, which include the prompt
-//! template. Only processed tokens are recorded. Embeddings report only billed tokens, which equal the processed
-//! tokens.
+//! The message format shows the version. Of billed and processed tokens, only processed tokens are recorded, which
+//! include the prompt template. Embeddings report only billed tokens, which equal the processed tokens.
 
 use serde::Deserialize;
 
@@ -86,7 +85,7 @@ static PROCESSING: Table = Table {
 };
 
 /// Paths of the values in requests to all Cohere APIs. They extend OpenAI's rows, because chat version 2 is close to
-/// OpenAI's format. An OpenAI-compatible provider also shares one of Cohere's URL paths.
+/// OpenAI's format.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("message|preamble|query", RequestField::Prompt),
     ("query.text", RequestField::Prompt),

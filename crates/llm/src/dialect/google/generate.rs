@@ -14,13 +14,12 @@ use crate::dialect::{Event, EventSink, Part, Usage};
 /// Google allows 8 candidates.
 const MOST_CANDIDATES: usize = 128;
 
-/// Maximum length in bytes of buffered text. Text is buffered because the flag that marks a thought can follow the
-/// text. Thought summaries have a few kilobytes, so longer text belongs to the answer.
+/// Maximum length in bytes of buffered text. Text is buffered because the flag of a thought can follow the text.
+/// Thought summaries have a few kilobytes, so longer text belongs to the answer.
 const LONGEST_HELD: usize = 64 << 10;
 
 /// Finish reasons with the same number in Gemini and Vertex AI. Clients receive numbers if they set
-/// `enum-encoding=int`, as some of Google's libraries do. Other numbers have different meanings in the two APIs and are
-/// exported as digits.
+/// `enum-encoding=int`. Other numbers have different meanings in the two APIs and are exported as digits.
 const FINISH_REASONS: [&str; 6] =
     ["FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER"];
 

@@ -1,7 +1,7 @@
 //! Describes Google's APIs: generateContent, interactions, embeddings and predictions of Gemini and Vertex AI.
 //!
-//! A stream of generateContent has server-sent events, or one list of the same messages. It has no end marker. The
-//! finish reason of each candidate shows the end.
+//! A stream of generateContent has server-sent events, or one list of the same messages. Instead of an end marker, each
+//! candidate has a finish reason.
 
 mod generate;
 mod usage;

@@ -6,7 +6,7 @@ use super::value::Value;
 /// Maximum length of an error's kind. A longer text is a sentence, not a kind.
 const LONGEST_KIND: usize = 64;
 
-/// A place in a body that can describe an error, from the most to the least specific.
+/// A place in a body that can describe an error, most specific first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ErrorField {
     /// The error itself: an object or a string.

@@ -1,5 +1,4 @@
-//! Scans JSON incrementally. The scanner passes on the values at the paths that a format reads, and stores nothing
-//! else.
+//! Scans JSON incrementally. Passes on the values at the paths that a format reads, and stores nothing else.
 //!
 //! The `model` of a request can follow megabytes of messages, and the usage of a response can follow megabytes of
 //! vectors. The input may be split at any position. Other values are skipped at the speed of a search for quotes.
@@ -34,8 +33,8 @@ const LONGEST_OBJECT: usize = 8 << 10;
 /// Maximum length in bytes of a number that is read. A double takes at most 25 characters.
 const LONGEST_SCALAR: usize = 40;
 
-/// Scans one JSON document. For each value at a path of the format, calls a function with the field, the position and
-/// the value. Also collects the parts that describe an error.
+/// Scans one JSON document. Calls a function with the field, the position and the value at each path of the format.
+/// Also collects the parts that describe an error.
 #[derive(Debug)]
 pub struct JsonScanner<F: 'static> {
     paths: &'static Paths<F>,
@@ -240,8 +239,8 @@ impl<F: Copy> JsonScanner<F> {
         State::Value { first: true }
     }
 
-    /// Returns the rows that match an element of the innermost list. An element of a list around the root is read as if
-    /// it were the root.
+    /// Returns the rows that match an element of the innermost list. An element of a list around the root is read like
+    /// the root.
     fn element(&self) -> Matches {
         match self.levels.last() {
             Some(list) if list.matches.is_root => list.matches,

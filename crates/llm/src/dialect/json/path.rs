@@ -14,11 +14,11 @@ const BUCKETS: usize = 16;
 /// Suffix of a path whose objects and lists are passed on as JSON text.
 const AS_TEXT: &str = "{}";
 
-/// A path and the meaning of the value at this path, such as `("usage.input_tokens", Field::Count(Counter::Input))`.
+/// A path and the meaning of its value, such as `("usage.input_tokens", Field::Count(Counter::Input))`.
 ///
 /// A path is a list of keys from the root, separated by dots. `a|b` matches the keys `a` and `b`, and `*` matches every
-/// element of a list. The empty path is the root. A path that ends in `{}` delivers an object or a list as compact JSON
-/// text.
+/// element of a list. The empty path is the root. A path that ends in `{}` passes on an object or a list as compact
+/// JSON text.
 pub type Row<F> = (&'static str, F);
 
 /// All rows of a format. If several rows have the same path, all of them apply.

@@ -81,7 +81,7 @@ impl<'a> Position<'a> {
         !self.roots.is_empty()
     }
 
-    /// Returns the index of the root in the list that surrounds it.
+    /// Returns the index of the root in the list around the root.
     pub fn root(self) -> u32 {
         self.roots.first().copied().unwrap_or(0)
     }

@@ -19,10 +19,10 @@ pub struct Chat {
     by_choice: ResultUsage,
     /// Whether some text of the stream arrived under the key `delta` or `text`.
     has_pieces: bool,
-    /// In a non-streaming body: the index of the current choice, and the key under which its text was found first.
+    /// In a non-streaming body: the index of the current choice, and the first key under which its text was found.
     text_key: Option<(u32, TextKey)>,
-    /// In a non-streaming body: the index of the current choice, and the key under which its reasoning was found first.
-    /// Some providers repeat the reasoning under another key, which is ignored.
+    /// In a non-streaming body: the index of the current choice, and the first key of its reasoning. Some providers
+    /// repeat the reasoning under a second key, which is ignored.
     reasoning_key: Option<(u32, ReasoningKey)>,
     /// In a non-streaming body: the choice whose stop reason was read last.
     stopped: Option<u32>,
@@ -203,8 +203,8 @@ impl Chat {
         if self.api == Api::OpenAiTranscription { Part::Transcript } else { Part::Text }
     }
 
-    /// Emits usage. Usage is normally cumulative, so the last value applies. For completions of several prompts, TGI
-    /// reports the usage of each prompt separately. These values are added up.
+    /// Emits usage. Usage is normally cumulative, so the last value applies. TGI is an exception: for completions of
+    /// several prompts, it reports the usage of each prompt. These values are added up.
     fn usage(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {
         let mut choices = chunk.choices.iter();
         let only = match (choices.next(), choices.next()) {

@@ -2,8 +2,7 @@
 //! for audio, images and moderation.
 //!
 //! Providers deviate from these formats. Usage and reasoning can be in other places, and fields can be null, repeated
-//! or absent. Deviations are detected from the message alone, because another proxy in front of the provider can hide
-//! which provider answers.
+//! or absent. Deviations are detected from the message alone, because another proxy can hide the provider.
 
 mod chat;
 mod chunk;

@@ -5,8 +5,8 @@ use memchr::memchr;
 
 use crate::dialect::characters::whole_characters;
 
-/// Maximum length in bytes of a buffered line. A line is buffered because it may contain the times of a cue. The times
-/// have 29 characters. In WebVTT, a few settings can follow.
+/// Maximum length in bytes of a line that is buffered because it may contain the times of a cue. The times have 29
+/// characters. In WebVTT, a few settings can follow.
 const LONGEST_CUE: usize = 128;
 
 /// Reads a transcript that arrives in pieces.

@@ -1,8 +1,8 @@
 //! Describes API formats as tables.
 //!
-//! A [`Table`] maps the paths of a format to [`Field`]s. The same rows read a JSON body and the messages of a stream.
-//! The text of a body is emitted as it arrives. The values of a message are collected first, because its keys can have
-//! any order.
+//! A [`Table`] maps the paths of a format to [`Field`]s, the meanings of the values. The same rows read JSON bodies and
+//! stream messages. The text of a body is emitted as it arrives. The values of a message are collected first, because
+//! its keys can have any order.
 
 mod fragments;
 mod reader;
@@ -87,7 +87,7 @@ pub enum Counter {
     /// Input tokens, reported only once. Later messages of the stream report 0, which is ignored.
     InputOnce,
     Output,
-    /// Sum of input and output tokens. Used as the input if no output is reported.
+    /// Sum of input and output tokens. Counts as input if no output is reported.
     Total,
     CacheRead,
     Reasoning,
@@ -113,8 +113,7 @@ pub enum Unit {
 pub enum Texts {
     /// Each message contains a new piece of text.
     Pieces,
-    /// Each message contains either the whole text so far or only a delta. The first two texts of a stream show which
-    /// form the stream uses.
+    /// Each message contains either the whole text so far or only a delta. The first two texts of a stream show which.
     MaybeCumulative,
     /// Each message contains the prompt and the whole text so far.
     PromptAndCumulative,

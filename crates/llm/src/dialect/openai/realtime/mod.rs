@@ -24,8 +24,8 @@ use tokengauge_types::label::Name;
 /// voice session has two or three.
 const MOST_ACTIVE: usize = 64;
 
-/// Maximum number of texts per response for which the session records that they arrive in pieces. Such a text is not
-/// read again when it is complete.
+/// Maximum number of texts per response that are recorded as read in pieces. Such a text is not read again when it is
+/// complete.
 const MOST_TEXTS: usize = 64;
 
 /// The settings that a client requests for its session.

@@ -22,8 +22,8 @@ use crate::frame::ParseError;
 use items::{ITEM_ROWS, ItemField, Items, OUTPUT_ROWS};
 use texts::{TextId, TextLocation};
 
-/// Reads a response. Only messages with a piece of text are parsed into a struct. Messages with a whole item or the
-/// whole response are scanned, because they repeat the instructions and tools of the request.
+/// Reads a response. Only messages with a piece of text are parsed into a struct. Larger messages are scanned, because
+/// they repeat the instructions and tools of the request.
 #[derive(Debug)]
 pub struct Responses {
     /// Whether the client fetches a stored response. The tokens were counted when the response was generated.
@@ -128,8 +128,7 @@ impl Responses {
         })
     }
 
-    /// Reads a completed item. An item whose text was read before is skipped, except for the id and the name of a tool
-    /// call.
+    /// Reads a completed item. If its text was read before, only the id and the name of a tool call are read.
     fn item(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let mut item = None;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, _| {

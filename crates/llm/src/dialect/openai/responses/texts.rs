@@ -1,6 +1,6 @@
 //! Records which texts of a response were read, so that repetitions are skipped.
 //!
-//! A text is identified by its position, not by the id of its item. Some servers use one id for several items, and
+//! The position of a text identifies the text, not the id of the item. Some servers use one id for several items, and
 //! others (GitHub Copilot) send a new id in each message.
 
 use crate::dialect::Part;
@@ -86,9 +86,8 @@ impl ResponseTexts {
         u32::try_from(number).ok().filter(|_| self.before_repetition == 0)
     }
 
-    /// Begins the last message of a stream, which repeats the whole response. A repeated text counts as new only if no
-    /// text of its kind was read before. Items are not compared one by one, because some servers omit items and
-    /// renumber the others.
+    /// Begins the last message of a stream, which repeats the whole response. A repeated text is new only if no text of
+    /// its kind was read before. Items are not compared, because some servers omit items and renumber the others.
     pub const fn begin_repetition(&mut self) {
         self.before_repetition = self.known.len();
         self.last = None;
