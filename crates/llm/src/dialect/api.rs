@@ -30,16 +30,15 @@ macro_rules! apis {
                 }
             }
 
-            /// Returns the operation of a call, such as chat. A response can show another operation, which then
-            /// applies.
+            /// Returns the operation of a call. A response can show another operation, which then applies.
             pub const fn operation(self) -> Operation {
                 match self {
                     $(Self::$api => Operation::$operation),*
                 }
             }
 
-            /// Returns how a response that begins with JSON is split into messages. Used if the content type does not
-            /// show this.
+            /// Returns how to split a response that begins with JSON into messages, if the content type does not show
+            /// this.
             pub const fn json(self) -> JsonFraming {
                 match self {
                     $(Self::$api => JsonFraming::$json),*
@@ -187,8 +186,8 @@ named! {
         Moderation = "moderation",
         ImageGeneration = "image_generation",
         Speech = "speech",
-        /// A session of many responses over one connection. It is separate from chat, because sessions last up to an
-        /// hour and would distort chat durations.
+        /// A session of many responses over one connection. Separate from chat, because sessions last up to an hour and
+        /// would distort chat durations.
         Realtime = "realtime",
     }
 }

@@ -128,7 +128,7 @@ pub struct PromptEcho {
 
 impl PromptEcho {
     /// Creates a filter for the response to `request`. `by_default`: the format repeats the prompt if the request does
-    /// not set an option for this.
+    /// not choose.
     pub fn new(request: &RequestFacts, by_default: bool) -> Self {
         let bytes = match request.echo.unwrap_or(by_default) {
             true => usize::try_from(request.prompt_bytes).unwrap_or(usize::MAX),

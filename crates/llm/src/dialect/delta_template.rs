@@ -22,11 +22,10 @@ use crate::budget::{MemoryPermit, RequestBudget};
 /// have 100 to 400 bytes around the text.
 const LONGEST: usize = 1024;
 
-/// Maximum number of values per template that may differ between messages, including the text.
+/// Maximum number of values that may differ between messages, including the text.
 const MOST_GAPS: usize = 4;
 
-/// Maximum number of digits of a number that may differ between messages. Such a number fits in a 64-bit integer and a
-/// double.
+/// Maximum number of digits of a number that may differ. Such a number fits in a 64-bit integer and a double.
 const MOST_DIGITS: usize = 15;
 
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub struct DeltaTemplate {
     /// The bytes around the gaps, without the gaps.
     fixed: Vec<u8>,
     gaps: Vec<Gap>,
-    /// The choice, and the part of the choice, that receive the text. `None` if no template is stored.
+    /// The choice and its part that receive the text. `None` without a template.
     target: Option<(u32, Part)>,
     /// Whether a second parsed message matched the template. The match shows that such messages do not change the state
     /// of the format, so later messages need no parsing.
@@ -65,7 +64,7 @@ pub struct Observed<'m> {
     data: &'m [u8],
     /// Number of events.
     events: usize,
-    /// The choice, the part and the byte range of a text that is a slice of the message.
+    /// Choice, part and byte range of a text that is a slice of the message.
     text: Option<(u32, Part, Range<usize>)>,
 }
 
@@ -81,7 +80,7 @@ impl DeltaTemplate {
         }
     }
 
-    /// Returns the text of a message that matches the template. If the result is `None`, the message must be parsed.
+    /// Returns the text of a message that matches the template. `None`: the message must be parsed.
     pub fn read<'m>(&self, name: &[u8], data: &'m [u8]) -> Option<Event<'m>> {
         let (choice, part) = self.target.filter(|_| self.is_confirmed)?;
         Some(Event::Text { choice, part, text: self.text(name, data)? })
@@ -108,7 +107,7 @@ impl DeltaTemplate {
     }
 
     /// Builds or confirms a template from a parsed message whose only event was a text. Other messages remove the
-    /// template. Top-level members with a key in `ignored` may differ in later messages.
+    /// template. Top-level members with a key in `ignored` may differ.
     pub fn learn(&mut self, name: &[u8], observed: &Observed<'_>, ignored: &[&str]) {
         let Some((choice, part, text)) = observed.only_text() else {
             self.target = None;
@@ -175,8 +174,8 @@ impl DeltaTemplate {
 }
 
 impl GapKind {
-    /// Returns the length of the value at the start of `bytes`. Returns `None` if the value is empty or must be parsed,
-    /// for example because of an escape. Does not check that a string is valid UTF-8.
+    /// Returns the length of the value at the start of `bytes`. Returns `None` if the value is empty or must be parsed
+    /// (escapes). Does not check that a string is valid UTF-8.
     fn length(self, bytes: &[u8]) -> Option<usize> {
         match self {
             Self::Text | Self::String => {
@@ -207,7 +206,7 @@ impl<'m> Observed<'m> {
         }
     }
 
-    /// Returns the choice, the part and the byte range of the text, if the text was the only event.
+    /// Returns the choice, part and byte range of the text, if the text was the only event.
     fn only_text(&self) -> Option<(u32, Part, Range<usize>)> {
         let (choice, part, text) = self.text.clone().filter(|_| self.events == 1)?;
         let (before, rest) = self.data.split_at_checked(text.start)?;

@@ -160,8 +160,7 @@ fn google(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// Returns the API that the model name of a prediction request shows. The flag is set for custom models, whose API only
-/// the request body shows.
+/// Returns the API that a model name shows. The flag is set for custom models, whose API only the request body shows.
 fn prediction_api(model: &str) -> (Api, bool) {
     if model.starts_with("imagen") || model.starts_with("imagegeneration") {
         return (Api::VertexImages, false);

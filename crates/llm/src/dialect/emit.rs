@@ -90,7 +90,7 @@ pub struct ToolBlocks {
 }
 
 impl ToolBlocks {
-    /// Begins a content block. A new tool call with a reused index then gets its own number.
+    /// Begins a content block. A new tool call with a reused index gets its own number.
     pub fn begin(&mut self, index: u64) {
         for call in &mut self.calls {
             *call = call.filter(|known| *known != index);

@@ -55,8 +55,8 @@ impl<'de> FromAny<'de> for HasError {
     }
 }
 
-/// How much of a response's error was reported, in increasing order. Several messages can report the same error, and
-/// the first message may lack the kind.
+/// How much of a response's error was reported, in increasing order. Several messages can report the same error, the
+/// first without the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub enum ErrorDetail {
     #[default]
@@ -66,7 +66,7 @@ pub enum ErrorDetail {
 }
 
 impl ErrorDetail {
-    /// Returns whether to emit an event. An error is emitted only if it adds detail. Other events are always emitted.
+    /// Returns whether to emit an event. Errors without new detail are dropped.
     fn admits(&mut self, event: &Event<'_>) -> bool {
         let Event::Failed { kind } = event else {
             return true;
@@ -79,7 +79,7 @@ impl ErrorDetail {
         adds
     }
 
-    /// Returns a sink that drops errors without new detail and passes on all other events.
+    /// Returns a sink that passes on all events except errors without new detail.
     pub fn filter(&mut self, out: &mut impl EventSink) -> impl EventSink {
         |event: Event<'_>| {
             if self.admits(&event) {

@@ -1,4 +1,4 @@
-//! Defines the events of a response and the facts of a request, which are the same for all API formats.
+//! Defines the events of a response and the facts of a request. They are the same for all API formats.
 
 use std::time::Duration;
 
@@ -39,8 +39,7 @@ pub trait EventSink: FnMut(Event<'_>) {}
 
 impl<F: FnMut(Event<'_>)> EventSink for F {}
 
-/// The kind of a generated text, such as the reasoning or one tool call. Texts of the same part of a choice are counted
-/// together.
+/// The kind of a generated text, such as the reasoning or one tool call. The pieces of a part are counted together.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Part {
     /// Text of the answer, which the user sees.
@@ -193,7 +192,7 @@ impl Usage {
     }
 
     /// Adds the usage of another choice of the same response. Only output is added, because each choice reports the
-    /// whole prompt.
+    /// prompt.
     pub fn add_choice(&mut self, other: Self) {
         let Self { output, reasoning, output_by, .. } = self.sum(other);
         self.merge(Self { output, reasoning, output_by, ..other });

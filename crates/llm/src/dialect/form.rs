@@ -34,7 +34,7 @@ pub struct Form {
     held: Vec<u8>,
     /// Bit set of the rows (paths) that match the current field. 0 means that the field is skipped.
     field: u128,
-    /// The beginning of the current field, if a piece of the field was passed on.
+    /// The beginning of the current field, if a piece was passed on.
     word: BoundedText,
 }
 
@@ -228,7 +228,7 @@ mod tests {
         ("file", RequestField::Prompt),
     ]);
 
-    /// Returns the values read from a form. Asserts that splitting the body at any position gives the same values.
+    /// Returns the values of a form. Asserts that splitting the body anywhere gives the same values.
     fn read(body: &[u8]) -> Vec<String> {
         let cut = |pieces: &[&[u8]]| {
             let mut form = Form::new(&PATHS);

@@ -57,7 +57,7 @@ use request::RequestPaths;
 use response::FormatReader;
 use table::TableReader;
 
-/// The lowest HTTP status that is an error. The response body then contains only the error.
+/// The lowest HTTP status with a response body that is only an error.
 const FIRST_ERROR: u16 = 400;
 
 named! {
@@ -92,7 +92,7 @@ impl ResponseReader {
         Self(reader(api, request, is_error(status), budget))
     }
 
-    /// Reads the next frame, which is a message or a piece of the body. Passes the events of the frame to `out`.
+    /// Reads the next frame (a message or a piece of the body) and passes its events to `out`.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         self.0.read(frame, out);
     }

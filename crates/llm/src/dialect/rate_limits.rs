@@ -14,8 +14,7 @@ use time::format_description::well_known::Rfc3339;
 
 use tokengauge_types::event::Headers;
 
-/// Maximum time until a reset. The windows of all providers are at most a month, so a later reset is an error of the
-/// provider.
+/// Maximum time until a reset. No provider has a window of more than a month, so a later reset is an error.
 const LONGEST_RESET: Duration = Duration::from_secs(40 * 86_400);
 
 /// A provider's limits on requests and tokens. A limit that no header reports is empty.
@@ -37,8 +36,8 @@ pub struct RateLimit {
     pub reset: Option<Duration>,
 }
 
-/// Possible header names of one limit. Each entry has the parts before and after `limit`, `remaining` or `reset`. The
-/// first header that is present applies.
+/// Possible header names of one limit: the parts before and after `limit`, `remaining` or `reset`. The first header
+/// that is present applies.
 type HeaderNames = &'static [(&'static str, &'static str)];
 
 const REQUESTS: HeaderNames = &[

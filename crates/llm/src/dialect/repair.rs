@@ -11,7 +11,7 @@ use serde_json::Value;
 const REPLACEMENT: &str = "\\ufffd";
 
 /// Matches an escape in a string. The first group matches only half of a surrogate pair. Complete pairs and other
-/// escapes, such as `\\`, match without the group.
+/// escapes match without the group.
 static UNICODE_ESCAPE: LazyLock<Regex> = LazyLock::new(|| {
     let high = r"\\u[dD][89abAB][[:xdigit:]]{2}";
     let low = r"\\u[dD][c-fC-F][[:xdigit:]]{2}";

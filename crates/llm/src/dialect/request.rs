@@ -1,4 +1,4 @@
-//! Defines the values that are read from a request, and collects them as facts such as the model.
+//! Defines the values that are read from a request, and collects them as facts.
 
 use super::json::{Found, Paths, Row, Value};
 use super::{Api, DetectedApi, RequestFacts, lenient};
@@ -73,7 +73,7 @@ pub enum RequestField {
     Api(Api),
     /// A list that only requests of this API contain.
     ApiOfList(Api),
-    /// A function for a rule that only one format has.
+    /// A function, for a rule that only one format has.
     Rule(fn(&mut RequestState, Found<'_>)),
 }
 

@@ -38,7 +38,8 @@ impl<'a> TestResponse<'a> {
         Self { model, ..self }
     }
 
-    /// Returns the events for a body in these pieces, one per line. Consecutive pieces of one text are joined.
+    /// Returns the events for a body that arrives in these pieces, one event per line. Consecutive pieces of one text
+    /// are joined.
     pub fn cut(self, pieces: &[&[u8]]) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut open: Option<(u32, Part, String)> = None;

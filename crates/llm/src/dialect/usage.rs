@@ -12,8 +12,7 @@ const MOST_RESULTS: usize = 128;
 #[derive(Debug, Default)]
 pub struct ResultUsage {
     by_result: BTreeMap<u32, Usage>,
-    /// Number of results per prompt. Each result reports the tokens of the whole prompt, so the input sum is divided by
-    /// this number.
+    /// Number of results per prompt. Each result reports the whole prompt, so the input sum is divided by this number.
     per_prompt: u64,
 }
 

@@ -89,7 +89,7 @@ impl Invoke {
         framer.get_or_insert_with(new).push(bytes, &mut |frame| model.read(&frame, out));
     }
 
-    /// Reads one message of a Bedrock stream. The message contains a message of the model, encoded in base64.
+    /// Reads one message of a Bedrock stream. It contains a base64-encoded message of the model.
     fn wrapped(&mut self, data: &[u8], out: &mut impl EventSink) {
         let wrapped = serde_json::from_slice::<Wrapped<'_>>(data).unwrap_or_default();
         let message = STANDARD.decode(wrapped.bytes.0.as_bytes()).unwrap_or_default();

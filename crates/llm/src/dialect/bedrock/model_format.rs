@@ -100,8 +100,8 @@ impl Hint {
 }
 
 impl ModelReader {
-    /// Creates a reader. `failed`: the HTTP status is an error. No detection is then needed, because all formats have
-    /// the same error objects.
+    /// Creates a reader. An error status (`failed`) needs no detection, because all formats have the same error
+    /// objects.
     pub fn new(failed: bool, budget: &RequestBudget) -> Self {
         if failed {
             Self::Known(models::reader(true).into())

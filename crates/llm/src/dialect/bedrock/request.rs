@@ -7,8 +7,8 @@ use crate::dialect::request::{RequestField, RequestPaths, RequestRow, RequestSta
 
 static CONVERSE: RequestPaths = RequestPaths::new(ROWS).unwraps(SETTINGS_OBJECTS);
 
-/// Paths of the values in an Invoke request. The model can generate text or images, compute embeddings, or rank
-/// documents. Keys that only one API has determine the API.
+/// Paths of the values in an Invoke request. The model can generate text or images, embed, or rank. Keys that only one
+/// API has determine the API.
 static INVOKE: RequestPaths = RequestPaths::new(&[
     ("", RequestField::Rule(invoke_object)),
     ("prompt|inputText", RequestField::Rule(invoke_prompt)),

@@ -163,8 +163,8 @@ pub static WATSONX: Table = Table {
     ])
 };
 
-/// Paths of the values in requests. Text generation requests have their settings in `parameters`. Chat requests have
-/// them at the root, as in OpenAI's format.
+/// Paths of the values in requests. Text generation settings are in `parameters`. Chat settings are at the root, as in
+/// OpenAI's format.
 pub static WATSONX_REQUEST: RequestPaths = RequestPaths::new(&[
     ("model_id", RequestField::Model),
     ("max_new_tokens", RequestField::MaxTokens),

@@ -85,7 +85,7 @@ static PROCESSING: Table = Table {
 };
 
 /// Paths of the values in requests to all Cohere APIs. They extend OpenAI's rows, because chat version 2 is close to
-/// OpenAI's format.
+/// OpenAI's format, and an OpenAI-compatible provider shares one of the URL paths.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("message|preamble|query", RequestField::Prompt),
     ("query.text", RequestField::Prompt),

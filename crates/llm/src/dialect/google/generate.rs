@@ -134,8 +134,7 @@ struct Call<'a> {
     partial_args: List<Argument<'a>>,
 }
 
-/// One value of the arguments, or a piece of a string. The path of the value is not counted, because the model did not
-/// generate the path.
+/// One value of the arguments, or a piece of a string. The path is not counted, because the model did not generate it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Argument<'a> {
@@ -327,7 +326,7 @@ impl Call<'_> {
 struct CandidateCalls(Vec<u32>);
 
 impl CandidateCalls {
-    /// Counts a new tool call of this choice. Returns the part for the arguments of the call.
+    /// Counts a new tool call. Returns the part for the arguments of the call.
     fn begin(&mut self, choice: u32) -> Part {
         if let Some(calls) = self.of(choice) {
             *calls = calls.saturating_add(1);

@@ -27,14 +27,14 @@ const DEEPEST: usize = 12;
 const LONGEST_KEY: usize = 40;
 
 /// Maximum length in bytes of an object in a [`Value::TextEnd`]. Objects with token counts have less than 1 KiB. A
-/// longer object is truncated, so it is not valid JSON and is ignored.
+/// truncated object is not valid JSON and is ignored.
 const LONGEST_OBJECT: usize = 8 << 10;
 
 /// Maximum length in bytes of a number that is read. A double takes at most 25 characters.
 const LONGEST_SCALAR: usize = 40;
 
-/// Scans one JSON document. Calls a function with the field, the position and the value at each path of the format.
-/// Also collects the parts that describe an error.
+/// Scans one JSON document. Calls a function with the field, position and value at each path of the format. Collects
+/// the parts that describe an error.
 #[derive(Debug)]
 pub struct JsonScanner<F: 'static> {
     paths: &'static Paths<F>,

@@ -24,7 +24,7 @@ pub type Row<F> = (&'static str, F);
 /// All rows of a format. If several rows have the same path, all of them apply.
 #[derive(Debug)]
 pub struct Paths<F: 'static> {
-    /// Rows of another format that this format extends. They apply before the format's own rows.
+    /// Rows of another format that this format extends. They apply before `own`.
     base: &'static [Row<F>],
     own: &'static [Row<F>],
     errors: &'static [Row<ErrorField>],
@@ -42,7 +42,7 @@ struct Index {
     by_hash: [[u128; BUCKETS]; MOST_STEPS],
     /// For each depth, the rows whose step at this depth is `*`.
     elements: [u128; MOST_STEPS],
-    /// For each depth, the rows whose path continues after the step at this depth.
+    /// For each depth, the rows whose path continues after this step.
     longer: [u128; MOST_STEPS],
     /// Rows with a step that matches several keys (`a|b`).
     alternatives: u128,
@@ -146,8 +146,7 @@ impl<F: Copy> Paths<F> {
         Self { errors: ERROR_ROWS, ..self }.indexed()
     }
 
-    /// Adds the rows for error objects, except the row for a top-level `type`. In a stream message, this key is the
-    /// type of the message.
+    /// Adds the rows for error objects without the top-level `type`, which is the type of the message in a stream.
     pub const fn with_errors_of_message(self) -> Self {
         Self { errors: ERROR_ROWS.split_at(ERROR_ROWS.len() - 1).0, ..self }.indexed()
     }
@@ -182,8 +181,7 @@ impl<F: Copy> Paths<F> {
         Matches { open, ended, is_raw: false, is_root: true }
     }
 
-    /// Returns the rows among `open` that match `key`. `depth` is the number of steps from the root to the object with
-    /// the key.
+    /// Returns the rows among `open` that match a key. `depth` is the number of steps from the root to its object.
     pub fn key(&self, open: u128, depth: usize, key: &str) -> Matches {
         let is_wrapper = depth == 0 && self.wrappers.contains(&key);
         let found = if is_wrapper { self.root() } else { Matches::default() };
@@ -226,12 +224,12 @@ impl<F: Copy> Paths<F> {
         self.key(self.root().open, 0, key)
     }
 
-    /// Returns the fields of the rows in `ended`, whose paths end at the current value.
+    /// Returns the fields of the rows in `ended`, whose paths end here.
     pub fn fields(&self, ended: u128) -> impl Iterator<Item = F> + '_ {
         bits(ended).map_while(|row| self.field(row)).map(|(_, field)| *field)
     }
 
-    /// Returns the error fields of the rows in `ended`, whose paths end at the current value.
+    /// Returns the error fields of the rows in `ended`.
     pub fn error_fields(&self, ended: u128) -> impl Iterator<Item = ErrorField> + '_ {
         let first = self.base.len() + self.own.len();
         let rows = u32::try_from(first).ok().and_then(|first| ended.checked_shr(first));

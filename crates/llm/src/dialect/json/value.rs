@@ -9,9 +9,8 @@ pub enum Value<'a> {
     End,
     /// A piece of a string, without escapes and never empty.
     Text(&'a str),
-    /// The end of the string at this path, with the beginning of the string:
-    /// [`LONGEST_NAME`](tokengauge_types::label::LONGEST_NAME) bytes of a string, or
-    /// [`LONGEST_OBJECT`](super::LONGEST_OBJECT) bytes of an object that is passed on as text.
+    /// The end of a string, with its beginning: [`LONGEST_NAME`](tokengauge_types::label::LONGEST_NAME) bytes of a
+    /// string, or [`LONGEST_OBJECT`](super::LONGEST_OBJECT) bytes of an object that is passed on as text.
     TextEnd(&'a str),
     Number(&'a str),
     Bool(bool),
@@ -61,7 +60,7 @@ impl<'a> Position<'a> {
         Self { roots, lists }
     }
 
-    /// Returns the index in the list that belongs to the path's `*` with this number. Numbers start at 0.
+    /// Returns the index in the list of the path's `*` with this number. Numbers start at 0.
     pub fn list(self, number: usize) -> u32 {
         self.lists.get(number).copied().unwrap_or(0)
     }

@@ -275,8 +275,8 @@ impl Chat {
 impl Format for Chat {
     type Field = ChatField;
 
-    /// Members that may differ between messages: the id of the response, which is read once, and padding against
-    /// traffic analysis (OpenAI, Mistral).
+    /// Members that may differ between messages: the response id, which is read once, and padding against traffic
+    /// analysis.
     const IGNORED: &'static [&'static str] = &["id", "obfuscation", "p"];
 
     fn paths(&self) -> &'static Paths<ChatField> {
@@ -380,7 +380,7 @@ fn timings(chunk: &Chunk<'_>) -> Timings {
     all.find_map(RawUsage::timings).unwrap_or_default()
 }
 
-/// Returns whether the first text of the choice had this key. Records the key if the choice is new.
+/// Returns whether the first text of the choice had this key. Records the key of a new choice.
 fn is_first<K: Copy + PartialEq>(known: &mut Option<(u32, K)>, choice: u32, key: K) -> bool {
     match known {
         Some((of, first)) if *of == choice => *first == key,

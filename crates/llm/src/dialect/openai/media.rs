@@ -19,7 +19,7 @@ pub struct MediaReader {
     api: Api,
     failed: bool,
     json: FormatReader<Media>,
-    /// The type of the body's content. `None` until the first byte of the body has arrived.
+    /// The type of the body's content. `None` before the first byte.
     content: Option<Content>,
 }
 

@@ -7,8 +7,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::chunk::ToolCall;
 
-/// Maximum number of tool calls of a response that are distinguished. Agents request a few dozen. Further calls are
-/// counted with the last one.
+/// Maximum number of tool calls of a response that are tracked separately. Agents request a few dozen. Further calls
+/// count as part of the last tracked call.
 const MOST_CALLS: usize = 256;
 
 #[derive(Debug, Default)]

@@ -152,7 +152,7 @@ fn seconds(number: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(number).ok()
 }
 
-/// The named numbers of an object with details, in the order of the object.
+/// The named numbers of an object with details, in order.
 #[derive(Debug, Default)]
 struct Details<'a>(Vec<(Text<'a>, f64)>);
 

@@ -18,7 +18,7 @@ static LAST_EVENT: Table = Table {
     ..Table::new(&[("reason", Field::StopReason), ("", Field::Report)])
 };
 
-/// Reads nothing from requests. A client fetches a stream with a GET request, which has no body.
+/// Reads nothing: a client fetches a stream with a GET request, which has no body.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[]);
 
 #[derive(Debug)]

@@ -67,7 +67,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Returns whether the value (a count, a duration or a flag) is read after all texts of its message.
+    /// Returns whether a count, duration or flag is read after all texts of its message.
     const fn follows_texts(self) -> bool {
         matches!(
             self,

@@ -295,7 +295,7 @@ impl TableFormat {
         }
     }
 
-    /// Returns the number of a tool call. `call` is the index of the call, or of its content block.
+    /// Returns the number of a tool call from its index, or from the index of its content block.
     fn call_number(&mut self, call: u32) -> u32 {
         if self.table.has_blocks { self.blocks.call(call.into()) } else { call }
     }

@@ -24,8 +24,7 @@ use tokengauge_types::label::Name;
 /// voice session has two or three.
 const MOST_ACTIVE: usize = 64;
 
-/// Maximum number of texts per response that are recorded as read in pieces. Such a text is not read again when it is
-/// complete.
+/// Maximum number of texts per response that are recorded as read in pieces, so that they are not read again.
 const MOST_TEXTS: usize = 64;
 
 /// The settings that a client requests for its session.
@@ -108,7 +107,7 @@ impl Realtime {
         self.failed
     }
 
-    /// Returns the kind of the last error, whether the client or the server caused it.
+    /// Returns the kind of the last error of the client or the server.
     pub const fn error(&self) -> Option<&Name> {
         self.error.as_ref()
     }

@@ -128,7 +128,8 @@ impl Responses {
         })
     }
 
-    /// Reads a completed item. If its text was read before, only the id and the name of a tool call are read.
+    /// Reads a completed item. Of a tool call that was read before, reads only the id and the name. Skips other known
+    /// items.
     fn item(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let mut item = None;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, _| {
@@ -205,7 +206,7 @@ impl Responses {
 impl Format for Responses {
     type Field = ResponseField;
 
-    /// Members that may differ between messages: the number of the message, and padding against traffic analysis.
+    /// Members that may differ: the message number, and padding against traffic analysis.
     const IGNORED: &'static [&'static str] = &["sequence_number", "obfuscation"];
 
     fn paths(&self) -> &'static Paths<ResponseField> {
@@ -316,7 +317,7 @@ fn text_type(kind: &str) -> Option<(TextLocation, bool)> {
     Some((location, is_complete))
 }
 
-/// Scans a message and returns the parts that describe an error. Emits a parse error if the text is malformed.
+/// Scans a message and returns the error that the message describes. Emits a parse error if the message is malformed.
 fn scan<Out: EventSink>(
     paths: &'static Paths<ResponseField>,
     data: &[u8],

@@ -1,7 +1,7 @@
 //! Records which texts of a response were read, so that repetitions are skipped.
 //!
-//! The position of a text identifies the text, not the id of the item. Some servers use one id for several items, and
-//! others (GitHub Copilot) send a new id in each message.
+//! The position identifies a text, not the id of its item. Some servers use one id for several items, and others
+//! (GitHub Copilot) send a new id in each message.
 
 use crate::dialect::Part;
 
