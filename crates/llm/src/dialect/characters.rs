@@ -1,4 +1,4 @@
-//! Handles text in byte pieces that may be cut at any position.
+//! Handles text that arrives in byte pieces, split at any position.
 
 /// Returns the length in bytes of the complete characters. Excludes an incomplete character at the end. Also excludes a
 /// final carriage return, because it may be the first half of a line end.

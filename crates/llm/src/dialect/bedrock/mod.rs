@@ -1,7 +1,7 @@
 //! Reads Amazon's APIs: Bedrock Converse, Bedrock Invoke, and SageMaker invocations.
 //!
 //! Converse has one format for all models. Invoke and SageMaker pass on the model's own format. Bedrock wraps each
-//! message in `{"bytes": BASE64}`. SageMaker cuts a stream into parts at any position.
+//! message in `{"bytes": BASE64}`. SageMaker splits a stream into parts at any position.
 
 mod converse;
 mod model_format;

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use super::chunk::ToolCall;
 
 /// Maximum number of tool calls of a response that are tracked separately. Agents request a few dozen. Further calls
-/// count as part of the last tracked call.
+/// share one number.
 const MOST_CALLS: usize = 256;
 
 #[derive(Debug, Default)]
