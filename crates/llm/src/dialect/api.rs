@@ -30,23 +30,22 @@ macro_rules! apis {
                 }
             }
 
-            /// Returns the operation of a call, unless the response shows another operation.
+            /// Returns the operation of a call. A response can show another operation, which then applies.
             pub const fn operation(self) -> Operation {
                 match self {
                     $(Self::$api => Operation::$operation),*
                 }
             }
 
-            /// Returns the framing of a response that begins with JSON, for content types that do not determine the
-            /// framing.
+            /// Returns how to split a response that begins with JSON into messages, if the content type does not show
+            /// this.
             pub const fn json(self) -> JsonFraming {
                 match self {
                     $(Self::$api => JsonFraming::$json),*
                 }
             }
 
-            /// Returns the default provider of a call. It applies if neither the host nor a header identifies another
-            /// provider.
+            /// Returns the provider of a call if neither the host nor a header identifies one.
             pub const fn provider(self) -> &'static str {
                 match self {
                     $(Self::$api => $provider),*
@@ -154,8 +153,8 @@ impl Api {
         !matches!(self, Self::VllmGenerate | Self::TritonGenerate)
     }
 
-    /// Whether each choice of a complete stream has a finish reason in addition to the end marker. A choice without one
-    /// did not finish.
+    /// Whether a complete stream has a finish reason for each choice, in addition to the end marker. A choice without a
+    /// finish reason is incomplete.
     pub const fn stops_each_choice(self) -> bool {
         matches!(self, Self::OpenAiChat | Self::OpenAiCompletions)
     }
@@ -171,7 +170,7 @@ impl Api {
 }
 
 named! {
-    /// The operation of a call: a value of `gen_ai.operation.name`, or a value that OpenTelemetry does not define.
+    /// The operation of a call, as in `gen_ai.operation.name`. OpenTelemetry does not define all of these values.
     pub enum Operation {
         Chat = "chat",
         TextCompletion = "text_completion",
@@ -187,8 +186,8 @@ named! {
         Moderation = "moderation",
         ImageGeneration = "image_generation",
         Speech = "speech",
-        /// A session of many responses over one connection. It is separate from chat, because sessions last up to an
-        /// hour and would distort chat durations.
+        /// A session of many responses over one connection. Separate from chat, because sessions last up to an hour and
+        /// would distort chat durations.
         Realtime = "realtime",
     }
 }

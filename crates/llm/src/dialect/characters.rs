@@ -1,7 +1,7 @@
-//! Handles text in byte pieces that may be cut at any position.
+//! Handles text that arrives in byte pieces, split at any position.
 
-/// Returns the number of bytes that form complete characters. Excludes an incomplete character at the end. Also
-/// excludes a final carriage return, because it may be the first half of a line end.
+/// Returns the length in bytes of the complete characters. Excludes an incomplete character at the end. Also excludes a
+/// final carriage return, because it may be the first half of a line end.
 pub fn whole_characters(bytes: &[u8]) -> usize {
     if bytes.ends_with(b"\r") {
         return bytes.len() - 1;

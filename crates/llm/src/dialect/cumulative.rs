@@ -1,15 +1,13 @@
-//! Handles streams whose messages repeat the whole text, and responses that repeat the prompt.
+//! Handles streams in which each message repeats the whole text so far, and responses that begin with the prompt.
 //!
-//! Some engines send either the whole text so far or only the new piece, depending on a server option that messages do
-//! not show. The second message shows the mode: if its text starts with the text so far, the stream is cumulative. Only
-//! the length and a hash of the text so far are kept.
+//! Some engines send either the whole text so far or only the new text, depending on a server option. If the second
+//! text starts with the first text, the stream is cumulative. Only the length and a hash of the text so far are kept.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::RequestFacts;
 
-/// Minimum length in bytes at which a repeated prefix is taken as proof of a cumulative stream. A shorter match may be
-/// a coincidence.
+/// Minimum length in bytes of a repeated text that proves a cumulative stream. A shorter match may be a coincidence.
 const CERTAIN: usize = 8;
 
 /// Maximum number of choices whose texts are tracked. No client requests more.
@@ -23,13 +21,13 @@ pub struct CumulativeTexts {
 }
 
 impl CumulativeTexts {
-    /// Creates a tracker for a stream that is known to be cumulative. Each text starts with `echoed` bytes that were
-    /// not generated.
+    /// Creates a tracker for a stream that is known to be cumulative. The first `echoed` bytes of each text are the
+    /// repeated prompt.
     pub const fn after(echoed: usize) -> Self {
         Self { first: CumulativeText::after(echoed), known: Vec::new() }
     }
 
-    /// Returns the part of `text` that extends the text of this choice received so far.
+    /// Returns the part of `text` that the earlier texts of this choice do not contain.
     pub fn new_suffix<'t>(&mut self, choice: u32, text: &'t str) -> &'t str {
         let position = usize::try_from(choice).unwrap_or(usize::MAX);
         if position >= MOST_CHOICES {
@@ -49,7 +47,7 @@ struct CumulativeText {
     /// Length of the text so far.
     length: usize,
     hash: u64,
-    /// Whether a text has repeated and extended the text so far.
+    /// Whether a message has repeated the text so far and added to it.
     was_extended: bool,
 }
 
@@ -80,7 +78,7 @@ impl CumulativeText {
         }
     }
 
-    /// Reads a later text while the mode is unknown. The text may determine the mode.
+    /// Reads a later text while the mode is unknown. This text may show the mode.
     fn decide<'t>(&mut self, text: &'t str) -> &'t str {
         let start = text.as_bytes().get(..self.length);
         let repeats = start.is_some_and(|start| hash(start) == self.hash);
@@ -129,8 +127,8 @@ pub struct PromptEcho {
 }
 
 impl PromptEcho {
-    /// Creates a filter for the response to `request`. `by_default`: the format repeats the prompt unless the request
-    /// disables it.
+    /// Creates a filter for the response to `request`. `by_default`: the format repeats the prompt if the request does
+    /// not choose.
     pub fn new(request: &RequestFacts, by_default: bool) -> Self {
         let bytes = match request.echo.unwrap_or(by_default) {
             true => usize::try_from(request.prompt_bytes).unwrap_or(usize::MAX),

@@ -18,14 +18,14 @@ use memchr::memchr2;
 use super::{Event, Part};
 use crate::budget::{MemoryPermit, RequestBudget};
 
-/// Maximum length of a template in bytes, including the name of the event. Each stream keeps one template. Messages of
-/// most providers have 100 to 400 bytes around the text.
+/// Maximum length in bytes of a template and its event name. Each stream has one template. Messages of most providers
+/// have 100 to 400 bytes around the text.
 const LONGEST: usize = 1024;
 
-/// Maximum number of values that differ between messages, including the text.
+/// Maximum number of values that may differ between messages, including the text.
 const MOST_GAPS: usize = 4;
 
-/// Maximum number of digits of a number that differs. All of them fit in a 64-bit integer and a double.
+/// Maximum number of digits of a number that may differ. Such a number fits in a 64-bit integer and a double.
 const MOST_DIGITS: usize = 15;
 
 #[derive(Debug)]
@@ -35,10 +35,10 @@ pub struct DeltaTemplate {
     /// The bytes around the gaps, without the gaps.
     fixed: Vec<u8>,
     gaps: Vec<Gap>,
-    /// The choice and the part that receive the text. `None` without a template.
+    /// The choice and its part that receive the text. `None` without a template.
     target: Option<(u32, Part)>,
-    /// Whether a second message had the same result as the first one. This shows that such messages do not change the
-    /// state of the format, so the template may be used.
+    /// Whether a second parsed message matched the template. The match shows that such messages do not change the state
+    /// of the format, so later messages need no parsing.
     is_confirmed: bool,
     memory: MemoryPermit,
 }
@@ -64,7 +64,7 @@ pub struct Observed<'m> {
     data: &'m [u8],
     /// Number of events.
     events: usize,
-    /// Target and position of a text that is part of the message.
+    /// Choice, part and byte range of a text that is a slice of the message.
     text: Option<(u32, Part, Range<usize>)>,
 }
 
@@ -80,7 +80,7 @@ impl DeltaTemplate {
         }
     }
 
-    /// Returns the event of a message that matches the template.
+    /// Returns the text of a message that matches the template. `None`: the message must be parsed.
     pub fn read<'m>(&self, name: &[u8], data: &'m [u8]) -> Option<Event<'m>> {
         let (choice, part) = self.target.filter(|_| self.is_confirmed)?;
         Some(Event::Text { choice, part, text: self.text(name, data)? })
@@ -106,8 +106,8 @@ impl DeltaTemplate {
         text.filter(|_| self.fixed.get(from..) == Some(rest))
     }
 
-    /// Replaces the template by the message that was observed, if its only event was a text. Top-level members with
-    /// one of the keys `ignored` may differ in later messages.
+    /// Builds or confirms a template from a parsed message whose only event was a text. Other messages remove the
+    /// template. Top-level members with a key in `ignored` may differ.
     pub fn learn(&mut self, name: &[u8], observed: &Observed<'_>, ignored: &[&str]) {
         let Some((choice, part, text)) = observed.only_text() else {
             self.target = None;
@@ -126,7 +126,8 @@ impl DeltaTemplate {
         }
     }
 
-    /// Stores the form of a message, unless it is too long or the budget has no memory for it.
+    /// Stores a message as the new template. Returns `None` if the message is too long or the memory budget is
+    /// exhausted.
     fn replace(
         &mut self,
         name: &[u8],
@@ -165,7 +166,7 @@ impl DeltaTemplate {
         is_granted.then_some(())
     }
 
-    /// Adjusts the permit to the memory in use. Returns `false` if the budget is too small.
+    /// Reserves memory for the template. Returns `false` if the memory budget is exhausted.
     fn account(&mut self) -> bool {
         let gaps = self.gaps.capacity() * size_of::<Gap>();
         self.memory.resize(self.name.capacity() + self.fixed.capacity() + gaps)
@@ -173,8 +174,8 @@ impl DeltaTemplate {
 }
 
 impl GapKind {
-    /// Returns the length of the value at the start of these bytes. Returns `None` if it is empty or must be parsed.
-    /// Does not check whether a string is valid UTF-8.
+    /// Returns the length of the value at the start of `bytes`. Returns `None` if the value is empty or must be parsed
+    /// (escapes). Does not check that a string is valid UTF-8.
     fn length(self, bytes: &[u8]) -> Option<usize> {
         match self {
             Self::Text | Self::String => {
@@ -205,7 +206,7 @@ impl<'m> Observed<'m> {
         }
     }
 
-    /// Returns the target and the position of the text, if it was the only event.
+    /// Returns the choice, part and byte range of the text, if the text was the only event.
     fn only_text(&self) -> Option<(u32, Part, Range<usize>)> {
         let (choice, part, text) = self.text.clone().filter(|_| self.events == 1)?;
         let (before, rest) = self.data.split_at_checked(text.start)?;
@@ -214,13 +215,14 @@ impl<'m> Observed<'m> {
     }
 }
 
-/// Returns the position of the text, if it borrows from the data.
+/// Returns the offset of `text` in `data`, or `None` if `text` is not a slice of `data`.
 fn position(data: &[u8], text: &str) -> Option<usize> {
     let start = text.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
     (start + text.len() <= data.len()).then_some(start)
 }
 
-/// Finds the top-level members of a valid JSON object with these keys, if the values are strings or whole numbers.
+/// Finds the values of top-level members with these keys in a valid JSON object. Reports only strings and whole
+/// numbers.
 fn find_members(data: &[u8], keys: &[&str], mut found: impl FnMut(Range<usize>, GapKind)) {
     let (mut depth, mut rest) = (0_usize, data);
     while let Some((byte, after)) = rest.split_first() {
@@ -253,7 +255,7 @@ fn find_members(data: &[u8], keys: &[&str], mut found: impl FnMut(Range<usize>, 
     }
 }
 
-/// Splits the bytes after a quote into the inside of the string and the bytes after the string.
+/// Splits the bytes after an opening quote into the string and the bytes after the closing quote.
 fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut end = 0;
     loop {
@@ -277,7 +279,7 @@ mod tests {
     use crate::dialect::response::{Format, FormatReader};
     use crate::frame::Frame;
 
-    /// Returns the events of each message, and the number of messages that a template has read.
+    /// Returns the events of each message, and the number of messages that were read with a template.
     fn read<F: Format>(
         mut reader: FormatReader<F>,
         messages: &[(&str, Vec<u8>)],
@@ -292,8 +294,8 @@ mod tests {
         (events, from_template)
     }
 
-    /// Compares a reader that has templates with a reader that parses every message. Returns the number of messages
-    /// that a template has read.
+    /// Compares a reader with templates to a reader that parses every message. Returns the number of messages that were
+    /// read with a template.
     fn assert_equal_within<F: Format>(
         budget: &RequestBudget,
         format: impl Fn() -> F,

@@ -1,8 +1,7 @@
 //! Detects the API of a request from the route configuration, the method, host, path and headers.
 //!
 //! A path alone may be ambiguous: TGI, SGLang, vLLM and other servers share `/generate`. In that case, one of these
-//! APIs is assumed. The request body then shows the actual API ([`RequestFacts::api`](super::RequestFacts)), or that
-//! none of them applies.
+//! APIs is assumed. The request body then shows the actual API, if any ([`RequestFacts::api`](super::RequestFacts)).
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -42,7 +41,7 @@ pub struct DetectedApi {
     pub model: Option<Name>,
     /// Whether the client requests a streamed response. `None` if the path does not show it.
     pub stream: Option<bool>,
-    /// Whether other APIs share the path. If true, the request body determines which of these APIs applies, if any.
+    /// Whether several APIs share the path. If true, the request body shows which API applies, if any.
     pub body_decides: bool,
 }
 
@@ -108,7 +107,7 @@ const SESSIONS: &str = "realtime";
 
 /// Returns the API of a request, or `None` if the request does not call an LLM API.
 ///
-/// The path may encode characters that need no encoding, because servers treat such paths alike.
+/// Unnecessary percent-encoding in the path makes no difference, because servers treat such paths alike.
 pub fn detect(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     let path = normalize(facts.path);
     let facts = &RequestTarget { path: &path, ..*facts };
@@ -175,8 +174,7 @@ fn google(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// Returns the API of a prediction request from the model name. For a custom model, the request body determines the
-/// API.
+/// Returns the API that a model name shows. The flag is set for custom models, whose API only the request body shows.
 fn prediction_api(model: &str) -> (Api, bool) {
     if model.starts_with("imagen") || model.starts_with("imagegeneration") {
         return (Api::VertexImages, false);
@@ -207,7 +205,7 @@ fn bedrock(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// Returns the API of a Bedrock model if its name shows that it does not generate text.
+/// Returns the API of a Bedrock model whose name shows that the model does not generate text.
 fn bedrock_api(model: &str) -> Option<Api> {
     const KINDS: [(&str, Api); 6] = [
         ("embed", Api::BedrockEmbeddings),

@@ -44,7 +44,7 @@ pub fn index(count: super::lenient::Count) -> Option<u32> {
     u32::try_from(count.0?).ok()
 }
 
-/// Emits the first occurrence of values that every message of a response repeats, such as the id and the model.
+/// Emits the id, the model and similar values of a response only once, although every message repeats them.
 #[derive(Debug, Default)]
 pub struct Preamble {
     id: bool,
@@ -82,15 +82,15 @@ fn first<'v>(known: &mut bool, value: Option<&'v str>) -> Option<&'v str> {
     value
 }
 
-/// Numbers the tool calls of a message, for formats that use one sequence of indices for all content blocks.
+/// Numbers tool calls, for formats in which tool calls and other content blocks share one sequence of indices.
 #[derive(Debug, Default)]
 pub struct ToolBlocks {
-    /// The block index of each tool call, in order of arrival. `None` after another block has reused the index.
+    /// The block index of each tool call, in order of arrival. `None` if a later block has reused the index.
     calls: Vec<Option<u64>>,
 }
 
 impl ToolBlocks {
-    /// Begins a content block. An earlier block with the same index has ended.
+    /// Begins a content block. A new tool call with a reused index gets its own number.
     pub fn begin(&mut self, index: u64) {
         for call in &mut self.calls {
             *call = call.filter(|known| *known != index);

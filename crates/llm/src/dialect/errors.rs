@@ -1,16 +1,16 @@
-//! Reads errors that a response reports. Only the kind is read, such as `rate_limit_error`, because an error message is
-//! content.
+//! Reads errors that a response reports. Only the kind is read, such as `rate_limit_error`, because the text of an
+//! error is content.
 //!
-//! The kind of every error is scanned ([`ErrorScanner`](super::json::ErrorScanner)), in a JSON body as well as in a message
-//! of a stream. A message is scanned only if it contains an error ([`HasError`]).
+//! [`ErrorScanner`](super::json::ErrorScanner) finds the kind in JSON bodies and in stream messages. A stream message
+//! is scanned only if it contains an error ([`HasError`]).
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use super::lenient::{FromAny, impl_lenient};
 use super::{Event, EventSink};
 
-/// Kinds of errors that an API attributes to the request. APIs use them where a status does not show the kind: in
-/// streams, in batches of responses and in sessions.
+/// Kinds of errors that an API attributes to the client. Used where no HTTP status shows the cause: in streams, in
+/// batches of responses and in sessions.
 const CLIENT_ERRORS: [&str; 14] = [
     // OpenAI, Anthropic and most compatible APIs.
     "invalid_request_error",
@@ -34,7 +34,7 @@ const CLIENT_ERRORS: [&str; 14] = [
     "ValidationException",
 ];
 
-/// Whether a message of a stream contains an error: an object, a text, or a list that begins with either.
+/// Whether a stream message contains an error: an object, a text, or a list that begins with an object or a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HasError(pub bool);
 
@@ -55,8 +55,8 @@ impl<'de> FromAny<'de> for HasError {
     }
 }
 
-/// How much of a response's error was reported. Several messages can report the same error, the first one with less
-/// detail.
+/// How much of a response's error was reported, in increasing order. Several messages can report the same error, the
+/// first without the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub enum ErrorDetail {
     #[default]
@@ -66,7 +66,7 @@ pub enum ErrorDetail {
 }
 
 impl ErrorDetail {
-    /// Returns whether an error event adds detail. Other events always pass.
+    /// Returns whether to emit an event. Errors without new detail are dropped.
     fn admits(&mut self, event: &Event<'_>) -> bool {
         let Event::Failed { kind } = event else {
             return true;
@@ -79,7 +79,7 @@ impl ErrorDetail {
         adds
     }
 
-    /// Returns a sink that passes on all events except errors that add no detail.
+    /// Returns a sink that passes on all events except errors without new detail.
     pub fn filter(&mut self, out: &mut impl EventSink) -> impl EventSink {
         |event: Event<'_>| {
             if self.admits(&event) {
@@ -89,8 +89,8 @@ impl ErrorDetail {
     }
 }
 
-/// Returns whether an error of this kind was caused by the client. A kind can be an HTTP status: 408 and 429 then mean
-/// that the backend lacked time or capacity.
+/// Returns whether the client caused an error of this kind. A kind can be an HTTP status. 408 and 429 do not count,
+/// because the backend lacked time or capacity.
 pub fn blames_client(kind: &str) -> bool {
     match kind.parse::<u16>() {
         Ok(status) => matches!(status, 400..=499) && !matches!(status, 408 | 429),

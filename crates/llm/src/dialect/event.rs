@@ -1,4 +1,4 @@
-//! Defines the events of a response and the facts of a request, which are the same for all API formats.
+//! Defines the events of a response and the facts of a request. They are the same for all API formats.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::Api;
 use crate::frame::ParseError;
 use tokengauge_types::label::Name;
 
-/// One piece of information from a response. An event borrows its text from the frame.
+/// One item of information from a response, such as a piece of text. Strings are borrowed from the response.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// The response has begun. The event can occur more than once, because some providers send the model late.
+    /// The response has begun. This event can occur more than once, because some providers send the model late.
     Started { id: Option<&'a str>, model: Option<&'a str> },
     /// Generated text. Never empty.
     Text { choice: u32, part: Part, text: &'a str },
@@ -39,7 +39,7 @@ pub trait EventSink: FnMut(Event<'_>) {}
 
 impl<F: FnMut(Event<'_>)> EventSink for F {}
 
-/// A separate text of a choice. The pieces of a part are counted together.
+/// The kind of a generated text, such as the reasoning or one tool call. The pieces of a part are counted together.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Part {
     /// Text of the answer, which the user sees.
@@ -64,7 +64,7 @@ impl Part {
         }
     }
 
-    /// Returns whether the user sees the text. Determines the time to the first visible token.
+    /// Returns whether the user sees the text. Used for the time to the first visible token.
     pub const fn is_visible(self) -> bool {
         matches!(self, Self::Text | Self::Refusal | Self::Transcript)
     }
@@ -82,7 +82,7 @@ named! {
 }
 
 /// Token counts that the provider reported, as OpenTelemetry defines them: input includes cached tokens, and output
-/// includes reasoning. Formats with other definitions are converted.
+/// includes reasoning. Other definitions are converted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Usage {
     pub input: Option<u64>,
@@ -167,7 +167,7 @@ impl Timings {
 }
 
 impl Usage {
-    /// Overwrites the fields that `later` contains. Usage can arrive in parts, and it can be cumulative.
+    /// Overwrites the fields that `later` contains, because usage can arrive in parts or as cumulative counts.
     pub fn merge(&mut self, later: Self) {
         self.input = later.input.or(self.input);
         self.output = later.output.or(self.output);
@@ -178,7 +178,7 @@ impl Usage {
         self.output_by.merge(later.output_by);
     }
 
-    /// Returns the sum of two reports. A count that only one of them contains is kept.
+    /// Returns the sum of two reports. A count that only one report contains is kept.
     pub(super) fn sum(self, other: Self) -> Self {
         Self {
             input: sum((self.input, other.input)),
@@ -191,7 +191,8 @@ impl Usage {
         }
     }
 
-    /// Adds the usage of another choice of the same response. Both report the whole prompt.
+    /// Adds the usage of another choice of the same response. Only output is added, because each choice reports the
+    /// prompt.
     pub fn add_choice(&mut self, other: Self) {
         let Self { output, reasoning, output_by, .. } = self.sum(other);
         self.merge(Self { output, reasoning, output_by, ..other });
@@ -206,10 +207,10 @@ pub fn sum((one, other): (Option<u64>, Option<u64>)) -> Option<u64> {
     }
 }
 
-/// The facts of a request, with the terms of OpenTelemetry. The content of the request is never included.
+/// The settings and other facts of a request, in OpenTelemetry's terms. The content of the request is never included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RequestFacts {
-    /// The API that the body shows. Only used if several APIs share the path.
+    /// The API that the request body shows. Used only if several APIs share the path.
     pub api: Option<Api>,
     pub model: Option<Name>,
     /// Whether the request asks for a stream. `None` if the request does not contain this setting.
@@ -243,7 +244,7 @@ pub struct RequestFacts {
     pub prompt_bytes: u64,
     /// Whether the request offers tools.
     pub tools: bool,
-    /// Whether the request asks for the prompt before the generated text.
+    /// Whether the server repeats the prompt before the generated text.
     pub echo: Option<bool>,
 }
 

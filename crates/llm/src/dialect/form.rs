@@ -1,6 +1,6 @@
-//! Reads forms (`multipart/form-data`) incrementally. Short fields are delivered, and files are skipped.
+//! Reads forms (`multipart/form-data`) incrementally. Short fields are passed on, and files are skipped.
 //!
-//! A field is delivered like a root key of a JSON body, so that the same rows read forms and JSON.
+//! A field is read like a top-level key of a JSON body, so the same paths apply to forms and JSON.
 
 use memchr::memchr;
 
@@ -15,7 +15,7 @@ const LONGEST_BOUNDARY: usize = 256;
 /// Number of bytes of a header line that are read. The name of the field is at the beginning of the line.
 const LONGEST_HEADER: usize = 1_024;
 
-/// Maximum length in bytes of a piece of a field. Only prompts are longer.
+/// Maximum length in bytes of a field that is passed on in one piece. Only prompts are longer.
 const LONGEST_PIECE: usize = 4_096;
 
 /// Maximum length in bytes of a field that can be a number or a flag.
@@ -25,16 +25,16 @@ const LONGEST_SCALAR: usize = 32;
 pub struct Form {
     paths: &'static RequestPaths,
     state: State,
-    /// The delimiter between two fields: a line end and the boundary. The line end occurs only at the beginning of the
-    /// delimiter. If a comparison fails inside the delimiter, the search can therefore continue at the current byte.
+    /// The delimiter between two fields: a line end and the boundary. No other line end occurs in the delimiter, so a
+    /// failed comparison can continue at the current byte.
     delimiter: Vec<u8>,
     /// Number of bytes of the delimiter that were found.
     found: usize,
-    /// The current line, or the current piece of a field.
+    /// Buffer for the current line or the current piece of a field.
     held: Vec<u8>,
-    /// Bit set of the rows that match the current field. 0 if the field is skipped.
+    /// Bit set of the rows (paths) that match the current field. 0 means that the field is skipped.
     field: u128,
-    /// The beginning of the field, if a piece of it was delivered.
+    /// The beginning of the current field, if a piece was passed on.
     word: BoundedText,
 }
 
@@ -228,7 +228,7 @@ mod tests {
         ("file", RequestField::Prompt),
     ]);
 
-    /// Returns the delivered values. Asserts that they are the same for every cut.
+    /// Returns the values of a form. Asserts that splitting the body anywhere gives the same values.
     fn read(body: &[u8]) -> Vec<String> {
         let cut = |pieces: &[&[u8]]| {
             let mut form = Form::new(&PATHS);

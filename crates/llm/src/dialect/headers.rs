@@ -10,12 +10,12 @@ use super::usage::UncachedUsage;
 use super::{Event, EventSink, Timings};
 use tokengauge_types::event::Headers;
 
-/// Headers with the duration of the call in milliseconds: TGI, OpenAI and Bedrock.
+/// Headers with the duration of the call in milliseconds, from TGI, OpenAI and Bedrock.
 const TOTALS: [&str; 3] =
     ["x-total-time", "openai-processing-ms", "x-amzn-bedrock-invocation-latency"];
 
-/// Emits the counts, durations and errors in the headers. `whole` is set if the response is not a stream. The durations
-/// of a stream are ignored, because they end when the headers are sent and cover an undefined part of the work.
+/// Emits the counts, durations and errors in the headers. `whole`: the response is not a stream. Durations of a stream
+/// are ignored, because they end when the headers are sent.
 pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSink) {
     if failed {
         // AWS sends the name of the exception. A colon and a namespace can follow.

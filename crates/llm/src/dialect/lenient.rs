@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::frame::scan::Scanner;
 
-/// A string, empty if absent. The string is borrowed unless it contains escapes. (Serde copies every `Cow<str>`.)
+/// A string, empty if absent. The string is borrowed unless it contains escapes. (Serde would copy every `Cow<str>`.)
 #[derive(Debug, Default, PartialEq)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
@@ -92,7 +92,7 @@ impl<'de: 'a, 'a> FromAny<'de> for Code<'a> {
 }
 
 impl FromAny<'_> for Count {
-    /// Protocol buffers write large numbers as strings, so a string is parsed, too.
+    /// Parses a string as a number, because protocol buffers write large numbers as strings.
     fn copied(text: &str) -> Self {
         Self(text.parse().ok())
     }

@@ -1,4 +1,5 @@
-//! Translates API formats: requests into facts, and frames of responses into events that are the same for all formats.
+//! Translates API formats. Requests become facts, such as the model. Responses become events that are the same for all
+//! formats.
 //!
 //! `reader` and `request_paths` select the format of an API. Most formats are a table (`table::Table`). The other
 //! formats implement `response::Format`. A format never returns an error: it skips unknown content and reports
@@ -56,7 +57,7 @@ use request::RequestPaths;
 use response::FormatReader;
 use table::TableReader;
 
-/// The lowest HTTP status whose response body is an error and nothing else.
+/// The lowest HTTP status with a response body that is only an error.
 const FIRST_ERROR: u16 = 400;
 
 named! {
@@ -86,12 +87,12 @@ named! {
 pub struct ResponseReader(Reader);
 
 impl ResponseReader {
-    /// Creates a reader for the response to `request`. With an error status, the body is read only as an error.
+    /// Creates a reader for the response to `request`. If `status` is an error, the body is read only as an error.
     pub fn new(api: Api, request: &RequestFacts, status: u16, budget: &RequestBudget) -> Self {
         Self(reader(api, request, is_error(status), budget))
     }
 
-    /// Reads the next frame and passes its events to `out`.
+    /// Reads the next frame (a message or a piece of the body) and passes its events to `out`.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         self.0.read(frame, out);
     }
@@ -158,7 +159,7 @@ fn reader(api: Api, request: &RequestFacts, failed: bool, budget: &RequestBudget
     table.reader(request, failed).into()
 }
 
-/// Returns the values that are read from a request of this API.
+/// Returns the paths of the values that are read from a request of this API.
 pub fn request_paths(api: Api) -> &'static RequestPaths {
     match api.family() {
         Family::OpenAi => &openai::REQUEST,

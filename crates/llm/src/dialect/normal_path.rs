@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Decodes the characters that need no encoding, and writes the remaining encodings with uppercase digits. Servers
-/// treat the result like the original path. Encoded delimiters, such as `%2F`, stay encoded.
+/// Decodes characters that need no encoding, and writes other encodings with uppercase digits. Servers treat the result
+/// like the original path. Encoded delimiters, such as `%2F`, stay encoded.
 pub fn normalize(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);

@@ -6,7 +6,7 @@ use tokengauge_types::label::Label;
 /// A provider and its characteristics. An OpenAI-compatible provider needs one row in [`PROVIDERS`] and no other code.
 #[derive(Clone, Copy, Debug)]
 pub struct Provider {
-    /// The provider's name in OpenTelemetry's conventions, or a name of tokengauge for other providers.
+    /// The provider's name in OpenTelemetry's conventions, or else a name that tokengauge defines.
     name: &'static str,
     /// Suffixes of the provider's host names.
     hosts: &'static [&'static str],
@@ -89,12 +89,12 @@ impl Provider {
     }
 }
 
-/// Returns the provider that the host of the upstream shows.
+/// Returns the provider that the host name of the upstream identifies.
 pub fn provider_by_host(host: &str) -> Option<Label> {
     by_host(PROVIDERS, host).map(Label::known)
 }
 
-/// Returns the provider that the response headers show. If the host shows another provider, that one applies.
+/// Returns the provider that the response headers identify. A provider that the host identifies takes precedence.
 pub fn provider_by_headers(headers: &Headers) -> Option<Label> {
     by_headers(PROVIDERS, headers).map(Label::known)
 }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(of("x-compute-type", "1-a10g"), Some("tgi"));
     }
 
-    /// A provider with OpenAI's formats needs one row. Its path, requests and responses need no code.
+    /// A provider with OpenAI's formats needs one row, and no code for its path, requests and responses.
     #[test]
     fn adds_an_openai_compatible_provider_with_one_row() {
         let row = Provider::new("example_ai", &["api.example.ai"]).with_headers(&["x-example-id"]);

@@ -14,10 +14,10 @@ use time::format_description::well_known::Rfc3339;
 
 use tokengauge_types::event::Headers;
 
-/// Longer than the window of any provider, which is at most a month. A later reset is an error of the provider.
+/// Maximum time until a reset. No provider has a window of more than a month, so a later reset is an error.
 const LONGEST_RESET: Duration = Duration::from_secs(40 * 86_400);
 
-/// The limits of each unit. A limit that no header reports is empty.
+/// A provider's limits on requests and tokens. A limit that no header reports is empty.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct RateLimits {
     pub requests: RateLimit,
@@ -27,7 +27,7 @@ pub struct RateLimits {
     pub output_tokens: RateLimit,
 }
 
-/// The limit of one unit, the rest of it and the time until it is reset.
+/// The limit on requests or tokens, how much of it remains, and the time until its reset.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct RateLimit {
     pub limit: Option<u64>,
@@ -36,8 +36,8 @@ pub struct RateLimit {
     pub reset: Option<Duration>,
 }
 
-/// The header names of one limit: the parts before and after `limit`, `remaining` or `reset`. The first header that is
-/// present applies.
+/// Possible header names of one limit: the parts before and after `limit`, `remaining` or `reset`. The first header
+/// that is present applies.
 type HeaderNames = &'static [(&'static str, &'static str)];
 
 const REQUESTS: HeaderNames = &[
@@ -55,8 +55,8 @@ const INPUT_TOKENS: HeaderNames = &[("anthropic-ratelimit-input-tokens-", "")];
 const OUTPUT_TOKENS: HeaderNames = &[("anthropic-ratelimit-output-tokens-", "")];
 
 impl RateLimits {
-    /// Reads the limits. Returns `None` if no header reports a limit. `now` is the time since 1970, for resets that are
-    /// dates.
+    /// Reads the limits. Returns `None` if no header reports a limit. `now` is the time since 1970, which is subtracted
+    /// from absolute reset times.
     pub fn read(headers: &Headers, now: Duration) -> Option<Self> {
         // Most self-hosted engines report no limit. One look at each header avoids the search for every name.
         if !headers.iter().any(|(name, _)| name.contains("limit-")) {

@@ -10,15 +10,15 @@ use serde_json::Value;
 
 const REPLACEMENT: &str = "\\ufffd";
 
-/// Matches a surrogate pair, half of a pair (the first group) or another escape. The second character of another escape
-/// can be a backslash.
+/// Matches an escape in a string. The first group matches only half of a surrogate pair. Complete pairs and other
+/// escapes match without the group.
 static UNICODE_ESCAPE: LazyLock<Regex> = LazyLock::new(|| {
     let high = r"\\u[dD][89abAB][[:xdigit:]]{2}";
     let low = r"\\u[dD][c-fC-F][[:xdigit:]]{2}";
     pattern(&format!(r"{high}{low}|({high}|{low})|\\."))
 });
 
-/// Matches a string, or a number that JSON does not define (the first group).
+/// Matches a string, or a number that JSON does not define. Only the number is in the first group.
 static NOT_NUMBER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#""(?:[^"\\]|\\.)*"|(NaN|-?Infinity)"#));
 
@@ -34,7 +34,7 @@ pub struct Repaired {
     pub lossy: bool,
 }
 
-/// Parses a message. If necessary, the message is first repaired in `buffer`. Also returns whether text was lost.
+/// Parses a message. A faulty message is first repaired in `buffer`. The flag is set if text was lost.
 pub fn read<'d, Message: Deserialize<'d>>(
     data: &'d [u8],
     buffer: &'d mut Option<Repaired>,
@@ -48,7 +48,7 @@ pub fn read<'d, Message: Deserialize<'d>>(
     Some((message, repaired.lossy))
 }
 
-/// Repairs a message. Returns `None` if the result is not JSON either.
+/// Repairs and parses a message. Returns `None` if the repaired message is not JSON either.
 pub fn tree(data: &[u8]) -> Option<Repaired> {
     let utf8 = String::from_utf8_lossy(data);
     let json = replace_first_group(&UNICODE_ESCAPE, &utf8, REPLACEMENT);

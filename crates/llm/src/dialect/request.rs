@@ -1,4 +1,4 @@
-//! Defines the values that a request format reads, and collects them as facts.
+//! Defines the values that are read from a request, and collects them as facts.
 
 use super::json::{Found, Paths, Row, Value};
 use super::{Api, DetectedApi, RequestFacts, lenient};
@@ -28,7 +28,7 @@ pub const SETTINGS: &[RequestRow] = &[
 #[derive(Clone, Copy, Debug)]
 pub enum RequestField {
     Model,
-    /// A model that does not replace the model in the path.
+    /// A model that is used only if the path does not name a model.
     ModelUnlessInPath,
     Stream,
     StreamUnlessInPath,
@@ -73,24 +73,24 @@ pub enum RequestField {
     Api(Api),
     /// A list that only requests of this API contain.
     ApiOfList(Api),
-    /// A function for a rule that only one format has.
+    /// A function, for a rule that only one format has.
     Rule(fn(&mut RequestState, Found<'_>)),
 }
 
-/// The facts of a request that were read so far, and the state of the reader.
+/// The facts read from a request so far, and the state of the reader.
 #[derive(Debug, Default)]
 pub struct RequestState {
     pub facts: RequestFacts,
     /// Whether the request set the token limit under its newer name.
     has_newer_limit: bool,
-    /// The API according to the path, if several APIs share the path.
+    /// The API that the path shows, if several APIs share the path.
     pub shared_path: Option<Api>,
-    /// Whether the current part of the prompt is not text, or the request is not for text.
+    /// Whether the current prompt part is not text, or the whole request is not for text.
     pub is_not_text: bool,
 }
 
 impl RequestState {
-    /// Starts with the facts that the path of the request shows.
+    /// Creates a state with the facts that the path of the request shows.
     pub fn new(detected: &DetectedApi) -> Self {
         let mut state = Self::default();
         state.facts.model.clone_from(&detected.model);
@@ -142,7 +142,7 @@ impl RequestState {
         }
     }
 
-    /// Reads a number. A fraction is ignored if the field is a count.
+    /// Reads a number. A number with a fraction is ignored if the field is a count.
     fn number(&mut self, field: RequestField, number: &str) {
         let facts = &mut self.facts;
         let (integer, float) = (integer(number), number.parse::<f64>().ok());

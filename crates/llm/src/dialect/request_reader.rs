@@ -1,4 +1,4 @@
-//! Reads the facts of a request, such as its model and settings, while the body passes. The body is not stored.
+//! Reads facts about a request, such as its model and settings, while the body is forwarded. The body is not stored.
 
 use super::form::Form;
 use super::json::{Found, JsonScanner};
@@ -88,8 +88,7 @@ mod tests {
         DetectedApi { api: Api::OpenAiChat, model: None, stream: None, body_decides: false }
     }
 
-    /// Returns what is known about a request after its body was read. Asserts that the result is the same if the body
-    /// is split at any position.
+    /// Returns the facts of a request. Asserts that splitting the body at any position gives the same facts.
     fn facts(body: &str) -> RequestFacts {
         let read = |pieces: &[&[u8]]| {
             let mut reader = RequestReader::new(&chat());

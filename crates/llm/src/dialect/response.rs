@@ -16,16 +16,16 @@ use super::{Event, EventSink};
 use crate::budget::RequestBudget;
 use crate::frame::{Frame, ParseError};
 
-/// One API format. It translates the messages of a stream, and the values of a JSON body, into events.
+/// An API format. Translates stream messages, and the values of a JSON body, into events.
 pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
     type Field: Copy + fmt::Debug + 'static;
 
-    /// The top-level members that messages with text may contain and that the format ignores in them. They may differ
-    /// in messages that a [`DeltaTemplate`] reads.
+    /// Top-level members that the format ignores in messages with text. These members may differ in messages that a
+    /// [`DeltaTemplate`] reads.
     const IGNORED: &'static [&'static str] = &[];
 
-    /// Returns the values that are read from a JSON body.
+    /// Returns the paths of the values that are read from a JSON body.
     fn paths(&self) -> &'static Paths<Self::Field>;
 
     /// Returns whether every JSON object between server-sent events is an error, regardless of its keys.
@@ -39,7 +39,7 @@ pub trait Format: fmt::Debug {
     /// Translates one value of a JSON body.
     fn value(&mut self, field: Self::Field, found: Found<'_>, out: &mut impl EventSink);
 
-    /// Ends a JSON body. `is_error` is set if the body describes an error. The format can change it.
+    /// Ends a JSON body. `is_error` is set if the body describes an error. The format can change the flag.
     fn end(&mut self, _is_error: &mut bool, _out: &mut impl EventSink) {}
 }
 
@@ -50,7 +50,8 @@ pub struct Message<'m> {
     pub name: &'m [u8],
     /// The message without surrounding white space. Never empty.
     pub data: &'m [u8],
-    /// Whether only an error is read from the message, because the status is an error or the event is named `error`.
+    /// Whether only an error is read from the message. Set if the HTTP status is an error or the event is named
+    /// `error`.
     pub is_error: bool,
 }
 
@@ -60,18 +61,18 @@ pub trait ErrorReport {
         false
     }
 
-    /// Returns the places of an error in messages of this format.
+    /// Returns the paths of errors in messages of this format.
     fn error_paths() -> &'static Paths<()> {
         &MESSAGE_ERROR
     }
 }
 
-/// Errors in messages whose own type is not the kind of an error. Two formats wrap the error: Code Assist in `response`,
-/// and Realtime in `response.status_details`.
+/// Paths of errors in messages whose `type` is not the kind of an error. Two formats wrap the error: Code Assist in
+/// `response`, and Realtime in `response.status_details`.
 pub static MESSAGE_ERROR: Paths<()> =
     Paths::new(&[]).with_errors_of_message().unwraps(&["response", "status_details"]);
 
-/// Errors in any object. The type of the object can be the kind of the error.
+/// Paths of errors in any object. The `type` of the object can be the kind of the error.
 pub static ANY_ERROR: Paths<()> = Paths::new(&[]).with_errors();
 
 /// Scans a message that contains an error.
@@ -87,8 +88,8 @@ impl<'m> Message<'m> {
         Self { name: b"", data: data.trim_ascii(), is_error: false }
     }
 
-    /// Parses the message and emits the error that the message contains. Then passes the message to `read`, unless only
-    /// errors are read from it. `buffer` holds the repaired text of a malformed message.
+    /// Parses the message, passes it to `read`, and then emits the error that the message contains. Skips `read` if
+    /// only errors are read. `buffer` holds the repaired text of a malformed message.
     pub fn parse<M: Deserialize<'m> + ErrorReport, Out: EventSink>(
         self,
         buffer: &'m mut Option<repair::Repaired>,
@@ -106,7 +107,7 @@ impl<'m> Message<'m> {
         }
     }
 
-    /// Like [`Self::parse`], for a message that can also be a list of messages.
+    /// Like [`Self::parse`], but also accepts a list of messages.
     pub fn parse_all<M: Deserialize<'m> + ErrorReport, Out: EventSink>(
         self,
         buffer: &'m mut Option<repair::Repaired>,
@@ -160,7 +161,7 @@ pub struct FormatReader<F: Format> {
     body: Option<Box<JsonScanner<F::Field>>>,
     /// An error between server-sent events whose JSON is incomplete.
     bare_error: Option<Box<JsonScanner<()>>>,
-    /// Whether the status is an error. The response is then read only as an error.
+    /// Whether the HTTP status is an error. The response is then read only as an error.
     failed: bool,
     detail: ErrorDetail,
     /// Whether the stream has ended.
@@ -170,7 +171,7 @@ pub struct FormatReader<F: Format> {
 }
 
 impl<F: Format> FormatReader<F> {
-    /// Creates a reader. `failed` is set if the status is an error.
+    /// Creates a reader. `failed` is set if the HTTP status is an error.
     pub const fn new(format: F, failed: bool) -> Self {
         Self {
             format,
@@ -183,9 +184,8 @@ impl<F: Format> FormatReader<F> {
         }
     }
 
-    /// Lets a [`DeltaTemplate`] read messages without the format if they differ only in their text and in ignored
-    /// members. Only for formats in which a message that only adds text does not change the state, unless it is the first
-    /// one with this text.
+    /// Enables a [`DeltaTemplate`], which reads messages that differ only in their text and in ignored members. Only
+    /// for formats in which such messages do not change the state. The first message with the text may change it.
     pub fn with_templates(mut self, budget: &RequestBudget) -> Self {
         self.template = Some(DeltaTemplate::new(budget));
         self
@@ -242,7 +242,7 @@ impl<F: Format> FormatReader<F> {
     }
 
     /// Reads a line between server-sent events that is not a field. Servers and gateways report errors as a JSON object
-    /// in one or more such lines.
+    /// on such lines.
     fn bare(&mut self, line: &[u8], out: &mut impl EventSink) {
         if self.bare_error.is_none() && !matches!(line.first(), Some(b'{' | b'[')) {
             return;
@@ -262,7 +262,7 @@ impl<F: Format> FormatReader<F> {
         }
     }
 
-    /// Emits an error that is not part of a message of the format.
+    /// Emits an error that was found outside the messages of the format.
     fn fail(&mut self, kind: Option<&str>, out: &mut impl EventSink) {
         self.detail.filter(out)(Event::Failed { kind });
     }

@@ -1,4 +1,4 @@
-//! Test helpers that read a response or a request with every cut, and assert that the result is the same.
+//! Test helpers that read a response or a request split at every position. They assert that the result is the same.
 
 use super::{Api, DetectedApi, Event, Part, RequestFacts, RequestReader, ResponseReader, Usage};
 use crate::budget::RequestBudget;
@@ -38,7 +38,8 @@ impl<'a> TestResponse<'a> {
         Self { model, ..self }
     }
 
-    /// Returns the events for a body in these pieces, one per line. Consecutive pieces of one text are joined.
+    /// Returns the events for a body that arrives in these pieces, one event per line. Consecutive pieces of one text
+    /// are joined.
     pub fn cut(self, pieces: &[&[u8]]) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut open: Option<(u32, Part, String)> = None;
@@ -76,7 +77,7 @@ impl<'a> TestResponse<'a> {
         lines
     }
 
-    /// Returns the events. Asserts that they are the same for the whole body, for single bytes and for every cut in
+    /// Returns the events. Asserts that they are the same for the whole body, for single bytes and for every split in
     /// two.
     pub fn read(self, body: &[u8]) -> Vec<String> {
         let whole = self.cut(&[body]);
@@ -118,7 +119,7 @@ pub fn started(id: Option<&str>, model: Option<&str>) -> String {
     format!("{:?}", Event::Started { id, model })
 }
 
-/// Returns the facts of a request. Asserts that they are the same for every cut of its body.
+/// Returns the facts of a request. Asserts that splitting the body at any position gives the same facts.
 pub fn asked(api: Api, body: &str) -> RequestFacts {
     let found = DetectedApi { api, model: None, stream: None, body_decides: true };
     let read = |pieces: &[&[u8]]| {

@@ -1,4 +1,4 @@
-//! Computes token counts of formats in which one report is not the usage of the whole response.
+//! Computes token counts of formats in which one report does not cover the whole response.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use super::{EventSink, RequestFacts, Usage};
 /// Maximum number of results whose counts are kept separately. No client requests more.
 const MOST_RESULTS: usize = 128;
 
-/// Adds up the token counts of a response that reports usage for each of its results.
+/// Adds up the token counts of a response that reports usage separately for each result.
 #[derive(Debug, Default)]
 pub struct ResultUsage {
     by_result: BTreeMap<u32, Usage>,
-    /// Number of results per prompt. Each of them reports the tokens of the whole prompt.
+    /// Number of results per prompt. Each result reports the whole prompt, so the input sum is divided by this number.
     per_prompt: u64,
 }
 
@@ -44,7 +44,7 @@ impl ResultUsage {
     }
 }
 
-/// Token counts of a format that reports input without cache reads and cache writes. They can arrive in several parts.
+/// Token counts of a format that reports input without cached tokens. The counts can arrive in several parts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct UncachedUsage {
     /// Input tokens without cache reads and cache writes.
@@ -57,8 +57,8 @@ pub struct UncachedUsage {
 }
 
 impl UncachedUsage {
-    /// Overwrites the fields that `later` contains. An input of 0 replaces no earlier count, because no prompt is empty
-    /// and gateways fill in this value.
+    /// Overwrites the fields that `later` contains. A later input of 0 is ignored, because no prompt is empty and
+    /// gateways fill in 0.
     pub fn merge(&mut self, later: Self) {
         let is_filler = later.prompt() == Some(0) && self.prompt().is_some();
         if !is_filler {
@@ -82,7 +82,7 @@ impl UncachedUsage {
         }
     }
 
-    /// Returns all input tokens, including the cache. `None` if the part without the cache is unknown.
+    /// Returns all input tokens, including cached tokens. Returns `None` if the number of uncached tokens is unknown.
     fn prompt(&self) -> Option<u64> {
         let read = self.cache_read.unwrap_or(0);
         let written = self.cache_write.unwrap_or(0);

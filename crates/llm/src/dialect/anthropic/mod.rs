@@ -1,8 +1,7 @@
 //! Reads Anthropic's responses: Messages, and the older Complete. Anthropic, Vertex AI, Bedrock and gateways serve
 //! these formats. Responses of the token counting API are not read.
 //!
-//! A message is a list of content blocks. One sequence of indices numbers blocks of all types. A response has one
-//! choice.
+//! A message is a list of content blocks. Blocks of all types are numbered together. A response has one choice.
 
 use serde::Deserialize;
 
@@ -23,11 +22,11 @@ const CHOICE: u32 = 0;
 pub struct Messages {
     preamble: Preamble,
     blocks: ToolBlocks,
-    /// The index of a block whose tool call was complete at the start of the block. Deltas of this block repeat the
-    /// call and are ignored.
+    /// Index of a content block that began with a complete tool call. Deltas of this block repeat the call and are
+    /// ignored.
     complete_block: Option<u64>,
     usage: UncachedUsage,
-    /// Output tokens reported at the start of the message. They apply only if no later message reports output tokens.
+    /// Output tokens reported at the start of the message. Used only if no later message reports output tokens.
     first_output: Option<u64>,
     body: TableFormat,
 }
@@ -78,8 +77,8 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
 /// A message of a stream, in the newer format (Messages) or the older one (Complete). The two formats share only the
 /// type field.
 ///
-/// The field that a delta sets shows its content, because Anthropic often adds new types. Generated text is always in
-/// `text`, `thinking` or `partial_json`. Signatures, citations and compacted contexts are not generated text.
+/// The field name of a delta shows the kind of its content, because Anthropic often adds types. Generated text is
+/// always in `text`, `thinking` or `partial_json`. Signatures, citations and compacted contexts are not generated text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Chunk<'a> {
@@ -107,7 +106,7 @@ struct MessageStart<'a> {
     usage: Object<RawUsage<'a>>,
 }
 
-/// The start of a content block. Its content is usually empty and arrives in deltas.
+/// The start of a content block. The content itself usually follows in deltas.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Block<'a> {
@@ -250,8 +249,7 @@ impl Messages {
         emit_stopped(delta.stop_reason.some(), out);
     }
 
-    /// Emits token counts. Reported counts are cumulative: a later count overwrites the earlier count of the same
-    /// field.
+    /// Emits token counts. The counts are cumulative: a later count overwrites the earlier count of the same field.
     fn usage(&mut self, raw: &RawUsage<'_>, counts: UncachedUsage, out: &mut impl EventSink) {
         self.preamble.tier(raw.service_tier.some(), None, out);
         self.usage.merge(counts);
@@ -290,8 +288,8 @@ fn emit_stopped(reason: Option<&str>, out: &mut impl EventSink) {
     }
 }
 
-/// Assumes Anthropic Messages if the request has a token limit. No other format with the prompt in `messages` requires
-/// a limit.
+/// Identifies a request with a token limit as Anthropic Messages. No other format with the prompt in `messages`
+/// requires a limit.
 fn messages_limit(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if let Value::Number(_) = value {
         state.facts.api.get_or_insert(Api::AnthropicMessages);

@@ -1,4 +1,4 @@
-//! Tests requests and responses of Anthropic and compatible servers. Each body is read with every cut.
+//! Tests requests and responses of Anthropic and compatible servers. Each body is also read split at every position.
 
 use crate::budget::RequestBudget;
 use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, failed, started, stopped, usage};
@@ -6,7 +6,7 @@ use crate::dialect::*;
 use crate::frame::Frame;
 use tokengauge_types::label::Name;
 
-/// Returns a stream in which each event has the type of its message as its name.
+/// Returns a stream whose events are named after the type of their message.
 fn named(messages: &[&str]) -> String {
     let named = messages.iter().map(|message| {
         let (_, after) = message.split_once("\"type\":\"").unwrap_or_default();

@@ -79,8 +79,8 @@ impl RawUsage {
         counts.usage()
     }
 
-    /// Returns the duration of the call that Bedrock measured. The metrics also report a first-byte latency. It is
-    /// ignored, because it combines queueing and prefill.
+    /// Returns the call duration that Bedrock measured. Bedrock's first-byte latency is ignored, because it combines
+    /// queueing and prefill.
     pub fn timings(&self) -> Timings {
         let total = self.invocation_latency.0.map(Duration::from_millis);
         Timings { total, ..Timings::default() }

@@ -1,7 +1,7 @@
 //! Reads Amazon's APIs: Bedrock Converse, Bedrock Invoke, and SageMaker invocations.
 //!
 //! Converse has one format for all models. Invoke and SageMaker pass on the model's own format. Bedrock wraps each
-//! message in `{"bytes": BASE64}`. SageMaker cuts a stream into parts at any position.
+//! message in `{"bytes": BASE64}`. SageMaker splits a stream into parts at any position.
 
 mod converse;
 mod model_format;
@@ -89,7 +89,7 @@ impl Invoke {
         framer.get_or_insert_with(new).push(bytes, &mut |frame| model.read(&frame, out));
     }
 
-    /// Reads one message of a Bedrock stream, which wraps a message of the model.
+    /// Reads one message of a Bedrock stream. It contains a base64-encoded message of the model.
     fn wrapped(&mut self, data: &[u8], out: &mut impl EventSink) {
         let wrapped = serde_json::from_slice::<Wrapped<'_>>(data).unwrap_or_default();
         let message = STANDARD.decode(wrapped.bytes.0.as_bytes()).unwrap_or_default();
@@ -109,8 +109,8 @@ impl Invoke {
         }
     }
 
-    /// Reads Bedrock's metrics in the last message. They fill in token counts that the model did not report. The
-    /// model's own counts take precedence, because they come from the generator.
+    /// Reads Bedrock's metrics in the last message. They fill in token counts that the model did not report. Counts
+    /// from the model take precedence, because they come from the generator.
     fn measured(&self, message: &[u8], out: &mut impl EventSink) {
         let measured = serde_json::from_slice::<Measured>(message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {

@@ -1,7 +1,7 @@
-//! Detects the format of a response that a model wrote.
+//! Detects the format of a response from a model on Bedrock or SageMaker.
 //!
-//! The model identifier may hide the provider: it can be a profile, an endpoint or a copy. The models of one provider
-//! also have several formats. The first key that only one format uses therefore determines the format.
+//! The model identifier does not show the format: it can be a profile, an endpoint or a copy. Models of one provider
+//! also have several formats. The first key that only one format uses determines the format.
 
 use super::{converse, models};
 use crate::budget::RequestBudget;
@@ -9,11 +9,11 @@ use crate::dialect::json::{Found, JsonScanner, Paths, Value};
 use crate::dialect::{Api, Event, EventSink, Reader, anthropic, openai};
 use crate::frame::Frame;
 
-/// Maximum number of bytes of a body held until its format is known. The first few keys normally show the format. A
-/// body without any of these keys has nothing to read.
+/// Maximum number of body bytes that are buffered until the format is known. The first few keys normally show the
+/// format. A body without any of these keys has nothing to read.
 const LONGEST_HELD: usize = 1 << 14;
 
-/// What a value at this path indicates about the response format.
+/// What a value at this path shows about the response format.
 #[derive(Clone, Copy, Debug)]
 enum Hint {
     Is(ModelFormat),
@@ -21,10 +21,10 @@ enum Hint {
     Object(ModelFormat),
     /// Indicates the format unless the value is null.
     NotNull(ModelFormat),
-    /// Indicates the format if the list ends before any other hint was found.
+    /// The format applies if the list ends before another hint was found.
     End(ModelFormat),
-    /// An element of a top-level list of results. Servers return such lists for requests with several inputs, for
-    /// embeddings and for generation.
+    /// An element of a top-level list of results. Servers return such lists for embedding or generation requests with
+    /// several inputs.
     Root,
 }
 
@@ -59,7 +59,7 @@ pub enum ModelReader {
     Known(Reader),
 }
 
-/// Holds the start of a body until its format is known.
+/// Buffers the start of a body until its format is known.
 #[derive(Debug)]
 pub struct Detector {
     scanner: JsonScanner<Hint>,
@@ -100,7 +100,8 @@ impl Hint {
 }
 
 impl ModelReader {
-    /// Creates a reader. `failed` is set if the status code is an error. All formats have the same error objects.
+    /// Creates a reader. An error status (`failed`) needs no detection, because all formats have the same error
+    /// objects.
     pub fn new(failed: bool, budget: &RequestBudget) -> Self {
         if failed {
             Self::Known(models::reader(true).into())

@@ -1,7 +1,7 @@
-//! The model formats that Bedrock and SageMaker serve unchanged: Titan, Llama, Mistral's completions, Cohere, Jurassic,
-//! and TGI, which SageMaker containers serve.
+//! Describes the model formats that Bedrock and SageMaker serve unchanged: Titan, Llama, Mistral's completions, Cohere,
+//! Jurassic, and TGI, which SageMaker containers serve.
 //!
-//! No two of these formats use one key for different things, so one table reads all of them.
+//! One table reads all of them, because no key has two meanings.
 
 use crate::dialect::table::{Counter, Field, Table, TableReader};
 use crate::dialect::{Part, RequestFacts};

@@ -1,5 +1,5 @@
-//! Reads requests in the Converse format or in a model's own format. No two formats use one name for different things,
-//! so the same rows read all of them.
+//! Reads requests in the Converse format or in a model's own format. The same paths apply to all formats, because no
+//! key has two meanings.
 
 use crate::dialect::Api;
 use crate::dialect::json::{Found, Value};
@@ -7,8 +7,8 @@ use crate::dialect::request::{RequestField, RequestPaths, RequestRow, RequestSta
 
 static CONVERSE: RequestPaths = RequestPaths::new(ROWS).unwraps(SETTINGS_OBJECTS);
 
-/// Paths of an Invoke request. The model may generate text, embed, rank, or generate images. Keys that only one API has
-/// determine the API.
+/// Paths of the values in an Invoke request. The model can generate text or images, embed, or rank. Keys that only one
+/// API has determine the API.
 static INVOKE: RequestPaths = RequestPaths::new(&[
     ("", RequestField::Rule(invoke_object)),
     ("prompt|inputText", RequestField::Rule(invoke_prompt)),
@@ -22,7 +22,7 @@ static INVOKE: RequestPaths = RequestPaths::new(&[
 .extends(ROWS)
 .unwraps(SETTINGS_OBJECTS);
 
-/// Paths of a SageMaker request. The endpoint may serve a model that is not a language model.
+/// Paths of the values in a SageMaker request. The endpoint may serve a model that is not a language model.
 static SAGEMAKER: RequestPaths = RequestPaths::new(&[
     ("messages", RequestField::ApiOfList(Api::SageMakerChat)),
     ("inputs|prompt|text_inputs", RequestField::Rule(sagemaker_prompt)),
@@ -93,7 +93,8 @@ fn invoke_object(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     }
 }
 
-/// Reads a prompt. Most APIs have a prompt, so a key that only one API has takes precedence when the API is determined.
+/// Identifies a request with a prompt as text generation. Keys that only one API has take precedence, because most APIs
+/// have a prompt.
 fn invoke_prompt(state: &mut RequestState, _: Found<'_>) {
     if matches!(state.facts.api, None | Some(Api::BedrockInvoke)) {
         state.facts.api = Some(Api::BedrockInvokeText);

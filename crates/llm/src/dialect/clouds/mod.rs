@@ -5,8 +5,8 @@ use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
 use super::table::{Counter, Field, Table, Texts};
 use super::{Api, Part, openai};
 
-/// Aleph Alpha: completions. A stream sends the pieces of each completion, a summary of each completion, and a summary
-/// of all completions.
+/// Aleph Alpha's completions. A stream contains the pieces of each completion, a summary of each completion, and a
+/// summary of all completions.
 pub static ALEPH_ALPHA: Table = Table {
     last_type: "completion_summary",
     ..Table::new(&[
@@ -45,7 +45,7 @@ fn part(state: &mut RequestState, _: Found<'_>) {
     state.is_not_text = false;
 }
 
-/// Reads the type of a prompt part. Only parts of this type contain text.
+/// Reads the type of a prompt part. Only parts of type `text` count as prompt text.
 fn part_type(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if let Some(kind) = value.string() {
         state.is_not_text = kind != "text";
@@ -58,9 +58,9 @@ fn part_data(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     }
 }
 
-/// Cloudflare Workers AI: its own format for text generation models.
+/// Cloudflare's own format for text generation models on Workers AI.
 ///
-/// The URL path names the model, whatever the type of the model. A request with messages or a prompt is a text
+/// The URL path contains the model name for every kind of model. A request with messages or a prompt is a text
 /// generation request.
 ///
 /// A JSON body has its content in `result`.
@@ -163,7 +163,8 @@ pub static WATSONX: Table = Table {
     ])
 };
 
-/// Text generation requests have their settings in `parameters`. Chat requests have them at the root, as OpenAI does.
+/// Paths of the values in requests. Text generation settings are in `parameters`. Chat settings are at the root, as in
+/// OpenAI's format.
 pub static WATSONX_REQUEST: RequestPaths = RequestPaths::new(&[
     ("model_id", RequestField::Model),
     ("max_new_tokens", RequestField::MaxTokens),
@@ -175,7 +176,7 @@ pub static WATSONX_REQUEST: RequestPaths = RequestPaths::new(&[
 .extends(openai::REQUEST_ROWS)
 .unwraps(&["parameters"]);
 
-/// Discards the API that OpenAI's rows infer from the keys, because the URL path determines the API.
+/// Clears the API that OpenAI's rows inferred from the request keys, because the URL path determines the API.
 fn keep_api_of_path(state: &mut RequestState, _: Found<'_>) {
     state.facts.api = None;
 }

@@ -1,9 +1,8 @@
 //! Reads Cohere's APIs: chat and generate of version 1, chat of version 2, embeddings, and reranking. Other providers
-//! adopted its reranking format.
+//! adopted Cohere's reranking format.
 //!
-//! The message format shows the version. Cohere reports both billed tokens and the tokens that the model processed,
-//! including the prompt template. Only the processed tokens are recorded. For embeddings, only billed tokens are
-//! reported, and they equal the processed tokens.
+//! The message format shows the version. Of billed and processed tokens, only processed tokens are recorded, which
+//! include the prompt template. Embeddings report only billed tokens, which equal the processed tokens.
 
 use serde::Deserialize;
 
@@ -48,7 +47,7 @@ static FIRST_VERSION: Table = Table {
     ])
 };
 
-/// Version 2 of chat. Cohere's plan for tool use is a form of reasoning.
+/// Version 2 of chat. The tool plan counts as reasoning.
 static SECOND_VERSION: Table = Table {
     last_type: "message-end",
     parse_usage: |json| RawUsage::parse(json).generated(),
@@ -85,8 +84,8 @@ static PROCESSING: Table = Table {
     ..Table::new(&[("id", Field::Id), ("model", Field::Model), ("meta|usage{}", Field::Usage)])
 };
 
-/// Paths of requests to all Cohere APIs. They extend OpenAI's rows, because chat version 2 is close to OpenAI's format.
-/// An OpenAI-compatible provider also shares one of Cohere's URL paths.
+/// Paths of the values in requests to all Cohere APIs. They extend OpenAI's rows, because chat version 2 is close to
+/// OpenAI's format, and an OpenAI-compatible provider shares one of the URL paths.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("message|preamble|query", RequestField::Prompt),
     ("query.text", RequestField::Prompt),

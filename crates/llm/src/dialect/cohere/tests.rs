@@ -1,4 +1,4 @@
-//! Tests responses of Cohere and other rerankers: complete, byte by byte, and cut in two at every position.
+//! Tests responses of Cohere and other rerankers: complete, byte by byte, and split in two at every position.
 
 use proptest::prelude::*;
 

@@ -1,8 +1,8 @@
 //! Describes the native formats of inference engines: Ollama, TGI, llama.cpp, SGLang, vLLM and Triton.
 //!
 //! Several engines use the path `/generate`. The key of the prompt identifies the engine: `inputs` for TGI, `text` or
-//! `input_ids` for SGLang, `prompt` for vLLM. A request to the root path of a host can be any request, so only `inputs`
-//! identifies an engine there.
+//! `input_ids` for SGLang, `prompt` for vLLM. The root path of a host can serve anything, so only `inputs` identifies
+//! an engine there.
 
 use super::json::{Found, Value};
 use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
@@ -10,7 +10,7 @@ use super::table::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use super::{Api, Part};
 
 /// Ollama: chat, generate and embed. Responses are streams of JSON lines unless the request disables streaming. A JSON
-/// body is the last line of a stream, but with the whole text.
+/// body is like the last line of a stream, but with the whole text.
 pub static OLLAMA: Table = Table {
     numbers_calls: true,
     ..Table::new(&[
@@ -72,7 +72,7 @@ pub static TGI: Table = Table {
 /// llama.cpp: its native completions and infill.
 ///
 /// Each message of a stream contains the next text and the counts so far. The last message also contains the timings. A
-/// JSON body is the last message with the whole text, or a list of such messages for several prompts or completions.
+/// JSON body is like the last message, but with the whole text. For several prompts or completions, it is a list.
 pub static LLAMA_CPP: Table = Table {
     counts: Counts::Result,
     no_reasons: &["none"],
@@ -124,7 +124,7 @@ pub static SGLANG: Table = Table {
 /// vLLM's demonstration server, `/generate`: `{"text": ["…"]}`. Each text begins with the prompt.
 ///
 /// Each message of a stream repeats the whole text so far. A line end separates messages, or a zero byte in old
-/// versions. The server reports neither token counts nor an end.
+/// versions. The server reports neither token counts nor the end of the text.
 pub static VLLM: Table = Table {
     texts: Texts::PromptAndCumulative,
     ..Table::new(&[("text", Field::Text(Part::Text)), ("text.*", Field::Text(Part::Text))])
@@ -155,7 +155,7 @@ pub static TRITON: Table = Table {
     ])
 };
 
-/// Settings are at the root, in `parameters` or in `sampling_params`.
+/// Paths of the values in requests. Settings are at the root, in `parameters` or in `sampling_params`.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("inputs", RequestField::Rule(tgi_prompt)),
     ("inputs.*", RequestField::Rule(tgi_prompt)),

@@ -10,17 +10,16 @@ use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text, w
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Event, EventSink, Part, Usage};
 
-/// Maximum number of candidates whose tool calls are numbered separately. The format does not number calls. Google
-/// allows 8 candidates.
+/// Maximum number of candidates (choices) whose tool calls are numbered separately. The format does not number calls.
+/// Google allows 8 candidates.
 const MOST_CANDIDATES: usize = 128;
 
-/// Maximum length in bytes of text that is held back. A flag after the text of a part shows whether it is a thought.
-/// Summaries of thoughts have a few kilobytes, so longer text belongs to the answer.
+/// Maximum length in bytes of buffered text. Text is buffered because the flag of a thought can follow the text.
+/// Thought summaries have a few kilobytes, so longer text belongs to the answer.
 const LONGEST_HELD: usize = 64 << 10;
 
-/// Finish reasons with the same number in Gemini and Vertex AI. A client can request enums as numbers
-/// (`enum-encoding=int`), as some of Google's libraries do. Other numbers have different meanings in both APIs and are
-/// exported as digits.
+/// Finish reasons with the same number in Gemini and Vertex AI. Clients receive numbers if they set
+/// `enum-encoding=int`. Other numbers have different meanings in the two APIs and are exported as digits.
 const FINISH_REASONS: [&str; 6] =
     ["FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER"];
 
@@ -32,7 +31,7 @@ const BLOCK_REASONS: [&str; 5] =
 pub struct Generate {
     preamble: Preamble,
     calls: CandidateCalls,
-    /// The candidate whose part is being read from a JSON body.
+    /// Index of the candidate that is being read from a JSON body.
     choice: u32,
     held: String,
     is_thought: Option<bool>,
@@ -58,7 +57,7 @@ pub enum GenerateField {
     Arguments,
 }
 
-/// The values of a JSON body. Code Assist wraps responses in another object.
+/// Paths of the values in a JSON body. Code Assist wraps responses in another object.
 static PATHS: Paths<GenerateField> = Paths::new(&[
     ("responseId", GenerateField::Id),
     ("modelVersion", GenerateField::Model),
@@ -124,8 +123,8 @@ struct ContentPart<'a> {
     executable_code: Object<Box<Executable<'a>>>,
 }
 
-/// A function call. If the arguments are streamed, the first message has the name, and the next messages have
-/// `partialArgs`. The last of them does not have `willContinue`.
+/// A function call. If the arguments are streamed, the first message has the name, and later messages have
+/// `partialArgs`. The last of these messages has no `willContinue`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Call<'a> {
@@ -135,8 +134,7 @@ struct Call<'a> {
     partial_args: List<Argument<'a>>,
 }
 
-/// One value of the arguments, or a piece of a string. Its path is not counted, because the model did not generate the
-/// path.
+/// One value of the arguments, or a piece of a string. The path is not counted, because the model did not generate it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Argument<'a> {
@@ -244,7 +242,7 @@ impl Generate {
         }
     }
 
-    /// Emits usage. Nearly every message contains it, and its counts are cumulative.
+    /// Emits usage. Nearly every message contains usage with cumulative counts.
     fn usage(&mut self, usage: &RawUsage<'_>, out: &mut impl EventSink) {
         self.preamble.tier(usage.tier(), None, out);
         emit_usage(usage.usage(), out);
@@ -275,7 +273,7 @@ impl Generate {
         }
     }
 
-    /// Holds back text of a part until its kind is known.
+    /// Buffers text until a flag shows whether the text is a thought.
     fn hold(&mut self, text: &str, out: &mut impl EventSink) {
         self.held.push_str(text);
         if self.held.len() > LONGEST_HELD {
@@ -328,7 +326,7 @@ impl Call<'_> {
 struct CandidateCalls(Vec<u32>);
 
 impl CandidateCalls {
-    /// Begins a call. Returns the part to which its arguments belong.
+    /// Counts a new tool call. Returns the part for the arguments of the call.
     fn begin(&mut self, choice: u32) -> Part {
         if let Some(calls) = self.of(choice) {
             *calls = calls.saturating_add(1);
@@ -336,7 +334,7 @@ impl CandidateCalls {
         self.current(choice)
     }
 
-    /// Returns the part to which the arguments of the latest call belong.
+    /// Returns the part for the arguments of the latest tool call.
     fn current(&mut self, choice: u32) -> Part {
         Part::Tool(self.number(choice))
     }
@@ -355,7 +353,8 @@ impl CandidateCalls {
     }
 }
 
-/// Emits the reason why a choice stopped, unless it is unspecified. `value` is the name of an enum value or its number.
+/// Emits why a choice stopped. Emits nothing if the reason is unspecified. `value` is the name or the number of an enum
+/// value.
 fn emit_stopped(choice: u32, value: &str, names: &[&str], out: &mut impl EventSink) {
     let number = value.parse::<usize>().ok();
     let reason = number.and_then(|number| names.get(number).copied()).unwrap_or(value);

@@ -1,7 +1,7 @@
 //! Describes Google's APIs: generateContent, interactions, embeddings and predictions of Gemini and Vertex AI.
 //!
-//! A stream of generateContent has server-sent events, or one list of the same messages. It has no end marker. The
-//! finish reason of each candidate shows the end.
+//! A stream of generateContent has server-sent events, or one list of the same messages. Instead of an end marker, each
+//! candidate has a finish reason.
 
 mod generate;
 mod usage;
@@ -53,7 +53,7 @@ static INTERACTION: Table = Table {
     ])
 };
 
-/// A stored interaction that the client fetches. Its tokens were counted when it was generated.
+/// A stored interaction that the client fetches. Its tokens were counted when the interaction was generated.
 static STORED_INTERACTION: Table = Table {
     no_reasons: UNFINISHED,
     error_reasons: ERROR_STATUSES,
@@ -68,7 +68,8 @@ static STORED_INTERACTION: Table = Table {
     .unwraps(&["interaction"])
 };
 
-/// Values of requests. Google accepts every field in both spellings of protocol buffers, such as `topK` and `top_k`.
+/// Paths of the values in requests. Google accepts every field in both spellings of protocol buffers, such as `topK`
+/// and `top_k`.
 ///
 /// Requests that count tokens, batches of embeddings and all requests of Code Assist wrap other requests.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[

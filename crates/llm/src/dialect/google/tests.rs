@@ -36,7 +36,7 @@ fn parts(parts: &str) -> String {
     format!(r#"{{"candidates":[{{"content":{{"role":"model","parts":[{parts}]}},"index":0}}]}}"#)
 }
 
-/// Returns the events of these lists of parts, one message each.
+/// Returns the events of a stream with one message per list of parts.
 fn lines(lists: &[&str]) -> Vec<String> {
     let messages: Vec<String> = lists.iter().map(|list| parts(list)).collect();
     let messages: Vec<&str> = messages.iter().map(String::as_str).collect();

@@ -40,8 +40,8 @@ struct Detail<'a> {
 }
 
 impl RawUsage<'_> {
-    /// Returns the counts as OpenTelemetry defines them. Google's prompt count excludes the text that tools added, and
-    /// its output count excludes thoughts. Both are added here.
+    /// Returns the counts as OpenTelemetry defines them. Google's prompt count excludes text that tools added, and the
+    /// output count excludes thoughts. Both are added here.
     pub fn usage(&self) -> Usage {
         let thoughts = self.thoughts_token_count.0;
         let mut input_by = ByModality::default();

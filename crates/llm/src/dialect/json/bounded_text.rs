@@ -3,7 +3,7 @@
 #[derive(Debug, Default)]
 pub struct BoundedText {
     text: String,
-    /// Whether a character did not fit. No later character is added then, even if it would fit.
+    /// Whether a character did not fit. All later characters are then dropped.
     is_cut: bool,
 }
 

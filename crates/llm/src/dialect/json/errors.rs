@@ -6,13 +6,13 @@ use super::value::Value;
 /// Maximum length of an error's kind. A longer text is a sentence, not a kind.
 const LONGEST_KIND: usize = 64;
 
-/// A place in a body that can describe an error. Later variants are less specific than earlier ones.
+/// A place in a body that can describe an error, most specific first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ErrorField {
     /// The error itself: an object or a string.
     Error,
     Type,
-    /// Google: the name of the error, next to a numeric code.
+    /// Google's name of the error, next to a numeric code.
     Status,
     Code,
     /// MiniMax: the status of the response, `0` for success.
@@ -27,8 +27,7 @@ pub enum ErrorField {
     ObjectType,
 }
 
-/// Rows of errors in all formats. They apply to every API, because gateways and clouds send their own error objects
-/// instead of the errors of the API.
+/// Paths of errors in all formats. They apply to every API, because gateways and clouds send their own error objects.
 pub const ERROR_ROWS: &[(&str, ErrorField)] = &[
     ("error", ErrorField::Error),
     ("error|errors.*", ErrorField::Error),

@@ -1,8 +1,7 @@
-//! Scans JSON incrementally. The scanner delivers the values at the paths that a format reads, and stores nothing else.
+//! Scans JSON incrementally. Passes on the values at the paths that a format reads, and stores nothing else.
 //!
 //! The `model` of a request can follow megabytes of messages, and the usage of a response can follow megabytes of
-//! vectors. The input may be cut at any position. Values at other paths are skipped at the speed of a search for
-//! quotes.
+//! vectors. The input may be split at any position. Other values are skipped at the speed of a search for quotes.
 
 mod bounded_text;
 mod errors;
@@ -20,21 +19,21 @@ use path::Matches;
 use text::{Decoder, Progress};
 use tokengauge_types::label::LONGEST_NAME;
 
-/// Maximum depth of a value that is delivered. The deepest path of any format has nine steps:
-/// `choices.*.delta.content.*.thinking.*.text`.
+/// Maximum depth of a value that is passed on. A path has at most eight steps. Wrappers, and lists around the root, add
+/// levels.
 const DEEPEST: usize = 12;
 
-/// Maximum length of a key that is compared. No format has a longer key.
+/// Maximum length in bytes of a key that is compared. No format has a longer key.
 const LONGEST_KEY: usize = 40;
 
-/// Maximum length of an object that is delivered with [`Value::TextEnd`]. Objects with token counts have less than 1
-/// KiB. A truncated object is not valid JSON and is therefore ignored.
+/// Maximum length in bytes of an object in a [`Value::TextEnd`]. Objects with token counts have less than 1 KiB. A
+/// truncated object is not valid JSON and is ignored.
 const LONGEST_OBJECT: usize = 8 << 10;
 
-/// Maximum length of a number that is read. A double takes at most 25 characters.
+/// Maximum length in bytes of a number that is read. A double takes at most 25 characters.
 const LONGEST_SCALAR: usize = 40;
 
-/// Scans one JSON document. Calls a function with the field, the position and the value of each row. Collects
+/// Scans one JSON document. Calls a function with the field, position and value at each path of the format. Collects
 /// the parts that describe an error.
 #[derive(Debug)]
 pub struct JsonScanner<F: 'static> {
@@ -62,25 +61,24 @@ pub struct JsonScanner<F: 'static> {
 struct Level {
     is_list: bool,
     matches: Matches,
-    /// Number of steps from the root. Wrappers, and lists around the root, do not count.
+    /// Number of path steps from the root. Wrappers, and lists around the root, do not count.
     depth: usize,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
-    /// Before a value. If `first` is set, an empty list can end here.
+    /// Before a value. If `first` is set, `]` may follow and end an empty list.
     Value {
         first: bool,
     },
-    /// Before a key. If `first` is set, an empty object can end here.
+    /// Before a key. If `first` is set, `}` may follow and end an empty object.
     Key {
         first: bool,
     },
     InKey,
     Colon,
     InText,
-    /// The scanner is inside an object or list that is delivered as text, or inside a value that is skipped because no
-    /// row reads it.
+    /// Inside an object or list that is passed on as text, or inside a value that is skipped because no row reads it.
     InRaw(Scanner<false>),
     InScalar,
     AfterValue,
@@ -105,7 +103,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    /// Scans a whole document. The memory of the previous document is used again.
+    /// Scans a whole document. Reuses the memory of the previous document.
     pub fn scan(&mut self, bytes: &[u8], out: &mut impl ValueSink<F>) -> Outcome {
         self.levels.clear();
         self.positions.clear();
@@ -163,7 +161,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    /// Returns whether some text was replaced by U+FFFD because it was invalid.
+    /// Returns whether invalid text was replaced by U+FFFD.
     pub const fn is_lossy(&self) -> bool {
         self.text.is_lossy()
     }
@@ -241,8 +239,8 @@ impl<F: Copy> JsonScanner<F> {
         State::Value { first: true }
     }
 
-    /// Returns the rows that match an element of the innermost list. Each element of a list around the root is read as
-    /// if it were the root.
+    /// Returns the rows that match an element of the innermost list. An element of a list around the root is read like
+    /// the root.
     fn element(&self) -> Matches {
         match self.levels.last() {
             Some(list) if list.matches.is_root => list.matches,
@@ -390,7 +388,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    /// Delivers a value to every row whose path ends here.
+    /// Passes a value on once for every row whose path ends here.
     fn emit(&mut self, value: Value<'_>, out: &mut impl ValueSink<F>) {
         let ended = self.next.ended;
         let position = Position::new(&self.positions, self.roots);

@@ -1,4 +1,4 @@
-//! Defines the rows of a format: the paths of the values that it reads, each with the meaning of the value.
+//! Defines the rows of a format. A row is the path of a value and the meaning of the value.
 
 use super::errors::{ERROR_ROWS, ErrorField};
 
@@ -8,28 +8,27 @@ const MOST_ROWS: usize = 128;
 /// Maximum number of steps in a path.
 const MOST_STEPS: usize = 8;
 
-/// Number of buckets of the hash of a key. With 16 buckets, a key is compared with about one other key of the largest
-/// format.
+/// Number of hash buckets for keys. With 16 buckets, a key is compared with about one other key of the largest format.
 const BUCKETS: usize = 16;
 
-/// Suffix of a path whose objects and lists are delivered as JSON text.
+/// Suffix of a path whose objects and lists are passed on as JSON text.
 const AS_TEXT: &str = "{}";
 
-/// A path and the meaning of the value at this path, such as `("usage.input_tokens", Field::Count(Counter::Input))`.
+/// A path and the meaning of its value, such as `("usage.input_tokens", Field::Count(Counter::Input))`.
 ///
 /// A path is a list of keys from the root, separated by dots. `a|b` matches the keys `a` and `b`, and `*` matches every
-/// element of a list. The empty path is the root. A path that ends in `{}` delivers an object or a list as compact JSON
-/// text.
+/// element of a list. The empty path is the root. A path that ends in `{}` passes on an object or a list as compact
+/// JSON text.
 pub type Row<F> = (&'static str, F);
 
 /// All rows of a format. If several rows have the same path, all of them apply.
 #[derive(Debug)]
 pub struct Paths<F: 'static> {
-    /// Rows of another format that this format extends. They apply first.
+    /// Rows of another format that this format extends. They apply before `own`.
     base: &'static [Row<F>],
     own: &'static [Row<F>],
     errors: &'static [Row<ErrorField>],
-    /// Keys of the root that contain a wrapped object. The object is read as if it were the root.
+    /// Top-level keys that contain a wrapped object. The wrapped object is read as if it were the root.
     wrappers: &'static [&'static str],
     index: Index,
 }
@@ -37,14 +36,13 @@ pub struct Paths<F: 'static> {
 /// Properties of all rows, computed at compile time. The scanner needs them for every key and every open row.
 #[derive(Clone, Copy, Debug)]
 struct Index {
-    /// For each row of the table, the end of each step within the row's path, in bytes. 0 means that the path has no
-    /// such step.
+    /// For each row, the byte offset in the path at which each step ends. 0 means that the path has no such step.
     ends: [[u8; MOST_STEPS]; MOST_ROWS],
-    /// For each depth and each hash of a key, the rows whose step at this depth has a key with this hash.
+    /// For each depth and each hash, the rows whose step at this depth has a key with this hash.
     by_hash: [[u128; BUCKETS]; MOST_STEPS],
     /// For each depth, the rows whose step at this depth is `*`.
     elements: [u128; MOST_STEPS],
-    /// For each depth, the rows that have a further step.
+    /// For each depth, the rows whose path continues after this step.
     longer: [u128; MOST_STEPS],
     /// Rows with a step that matches several keys (`a|b`).
     alternatives: u128,
@@ -68,7 +66,7 @@ impl Index {
         below_root: 0,
     };
 
-    /// Adds the path of `row`. A path with too many steps is a compile error.
+    /// Adds the path of `row` to the index. A path with too many steps is a compile error.
     #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
     const fn add(&mut self, row: usize, path: &str) {
         assert!(row < MOST_ROWS, "more rows than the scanner has bits");
@@ -126,7 +124,7 @@ pub struct Matches {
     pub open: u128,
     /// Rows whose path ends here.
     pub ended: u128,
-    /// Whether an object or a list at this path is delivered as text.
+    /// Whether an object or a list at this path is passed on as text.
     pub is_raw: bool,
     /// Whether the value is the root or is read as if it were the root.
     pub is_root: bool,
@@ -148,12 +146,12 @@ impl<F: Copy> Paths<F> {
         Self { errors: ERROR_ROWS, ..self }.indexed()
     }
 
-    /// Adds the rows for error objects, but not the type of the document, which is the type of a message.
+    /// Adds the rows for error objects without the top-level `type`, which is the type of the message in a stream.
     pub const fn with_errors_of_message(self) -> Self {
         Self { errors: ERROR_ROWS.split_at(ERROR_ROWS.len() - 1).0, ..self }.indexed()
     }
 
-    /// Reads an object under one of these root keys as if it were the root.
+    /// Reads an object under one of these top-level keys as if it were the root.
     pub const fn unwraps(self, wrappers: &'static [&'static str]) -> Self {
         Self { wrappers, ..self }
     }
@@ -183,7 +181,7 @@ impl<F: Copy> Paths<F> {
         Matches { open, ended, is_raw: false, is_root: true }
     }
 
-    /// Returns the rows that match a key of an object that is `depth` steps from the root.
+    /// Returns the rows among `open` that match a key. `depth` is the number of steps from the root to its object.
     pub fn key(&self, open: u128, depth: usize, key: &str) -> Matches {
         let is_wrapper = depth == 0 && self.wrappers.contains(&key);
         let found = if is_wrapper { self.root() } else { Matches::default() };
@@ -203,13 +201,14 @@ impl<F: Copy> Paths<F> {
         self.matches(rows, depth, found)
     }
 
-    /// Returns the rows that match an element of a list that is `depth` steps from the root.
+    /// Returns the rows among `open` that match a list element. `depth` is the number of steps from the root to the
+    /// list.
     pub fn element(&self, open: u128, depth: usize) -> Matches {
         let rows = self.index.elements.get(depth).map_or(0, |elements| open & elements);
         self.matches(rows, depth, Matches::default())
     }
 
-    /// Adds rows, which match the step at `depth`, to `found`.
+    /// Adds `rows` to `found`. All of these rows match the step at `depth`.
     fn matches(&self, rows: u128, depth: usize, found: Matches) -> Matches {
         let longer = self.index.longer.get(depth).map_or(0, |longer| rows & longer);
         let ended = rows & !longer;
@@ -221,17 +220,17 @@ impl<F: Copy> Paths<F> {
         }
     }
 
-    /// Returns the rows that match a key of the root.
+    /// Returns the rows that match a top-level key.
     pub fn root_key(&self, key: &str) -> Matches {
         self.key(self.root().open, 0, key)
     }
 
-    /// Returns the fields of the rows whose path ends here.
+    /// Returns the fields of the rows in `ended`, whose paths end here.
     pub fn fields(&self, ended: u128) -> impl Iterator<Item = F> + '_ {
         bits(ended).map_while(|row| self.field(row)).map(|(_, field)| *field)
     }
 
-    /// Returns the parts of an error whose path ends here.
+    /// Returns the error fields of the rows in `ended`.
     pub fn error_fields(&self, ended: u128) -> impl Iterator<Item = ErrorField> + '_ {
         let first = self.base.len() + self.own.len();
         let rows = u32::try_from(first).ok().and_then(|first| ended.checked_shr(first));

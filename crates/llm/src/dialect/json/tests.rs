@@ -1,4 +1,4 @@
-//! Tests the scanner: it delivers the same values for every cut, and no input causes a panic.
+//! Tests the scanner: it finds the same values wherever the input is split, and no input causes a panic.
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -270,7 +270,7 @@ fn end(rows: &[&Row<&str>], positions: &[u32], lines: &mut Vec<String>) {
     lines.extend(rows.iter().map(|(_, label)| line(label, positions, "End")));
 }
 
-/// Returns whether the path of some row continues below this path.
+/// Returns whether the path of any row starts with this path.
 fn continues(path: &[Step]) -> bool {
     path.is_empty()
         || ROWS.iter().any(|(row, _)| {

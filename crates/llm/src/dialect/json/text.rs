@@ -1,6 +1,6 @@
-//! Decodes a JSON string incrementally: resolves escapes and validates UTF-8. The input may be cut at any position.
+//! Decodes a JSON string incrementally: resolves escapes and validates UTF-8. The input may be split at any position.
 //!
-//! Half of a surrogate pair, and invalid UTF-8, become U+FFFD. They occur because backends cut emoji in the middle.
+//! Invalid UTF-8, and half of a surrogate pair, become U+FFFD. Backends send them when they split an emoji.
 
 use memchr::memchr2;
 
@@ -43,7 +43,7 @@ impl Decoder {
         self.lossy
     }
 
-    /// Decodes bytes inside a string. Passes its text to `out` in pieces that are never empty.
+    /// Decodes bytes inside a string. Passes the decoded text to `out` in pieces that are never empty.
     pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(&str)) -> Progress<'a> {
         let mut rest = bytes;
         loop {
@@ -72,7 +72,7 @@ impl Decoder {
         }
     }
 
-    /// Processes one byte of an escape. Returns `None` if the byte is not valid there.
+    /// Processes one byte of an escape. Returns `None` if the escape is not valid.
     fn escaped(&mut self, byte: u8, out: &mut impl FnMut(&str)) -> Option<()> {
         if let Escape::Unicode { digits, unit } = self.escape {
             let digit = u16::try_from(char::from(byte).to_digit(16)?).ok()?;

@@ -9,8 +9,8 @@ pub enum Value<'a> {
     End,
     /// A piece of a string, without escapes and never empty.
     Text(&'a str),
-    /// The end of the string at this path, with its beginning: [`LONGEST_NAME`](tokengauge_types::label::LONGEST_NAME)
-    /// bytes of a string, or [`LONGEST_OBJECT`](super::LONGEST_OBJECT) bytes of an object that is delivered as text.
+    /// The end of a string, with its beginning: [`LONGEST_NAME`](tokengauge_types::label::LONGEST_NAME) bytes of a
+    /// string, or [`LONGEST_OBJECT`](super::LONGEST_OBJECT) bytes of an object that is passed on as text.
     TextEnd(&'a str),
     Number(&'a str),
     Bool(bool),
@@ -18,7 +18,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Returns a short string at its end, unless it is empty.
+    /// Returns the text of a [`Self::TextEnd`], or `None` if the text is empty.
     pub fn string(self) -> Option<&'a str> {
         match self {
             Self::TextEnd(word) => Some(word).filter(|word| !word.is_empty()),
@@ -26,7 +26,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns a short string at its end, or a number.
+    /// Returns a number, or the text of a [`Self::TextEnd`] that is not empty.
     pub fn word(self) -> Option<&'a str> {
         if let Self::Number(number) = self { Some(number) } else { self.string() }
     }
@@ -60,7 +60,7 @@ impl<'a> Position<'a> {
         Self { roots, lists }
     }
 
-    /// Returns the index in the list of the path's `*` with this number, counted from 0.
+    /// Returns the index in the list of the path's `*` with this number. Numbers start at 0.
     pub fn list(self, number: usize) -> u32 {
         self.lists.get(number).copied().unwrap_or(0)
     }
@@ -80,7 +80,7 @@ impl<'a> Position<'a> {
         !self.roots.is_empty()
     }
 
-    /// Returns the index of the root in the list that surrounds it.
+    /// Returns the index of the root in the list around the root.
     pub fn root(self) -> u32 {
         self.roots.first().copied().unwrap_or(0)
     }

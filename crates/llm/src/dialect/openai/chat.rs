@@ -15,16 +15,16 @@ pub struct Chat {
     api: Api,
     preamble: Preamble,
     tools: ToolCalls,
-    /// Usage that the response reported next to the end of each choice.
+    /// Usage that the response reports separately for each choice.
     by_choice: ResultUsage,
-    /// Whether some text of the stream arrived as `delta` or `text`.
+    /// Whether some text of the stream arrived under the key `delta` or `text`.
     has_pieces: bool,
-    /// In a non-streaming body: the index of the current choice, and which of two keys its text has.
+    /// In a non-streaming body: the index of the current choice, and the first key under which its text was found.
     text_key: Option<(u32, TextKey)>,
-    /// In a non-streaming body: the index of the current choice, and the key of its reasoning. Some providers send the
-    /// reasoning twice under different keys, and only the first one counts.
+    /// In a non-streaming body: the index of the current choice, and the first key of its reasoning. Some providers
+    /// repeat the reasoning under a second key, which is ignored.
     reasoning_key: Option<(u32, ReasoningKey)>,
-    /// The choice of the body whose stop reason was read last.
+    /// In a non-streaming body: the choice whose stop reason was read last.
     stopped: Option<u32>,
 }
 
@@ -38,8 +38,8 @@ pub enum ChatField {
     /// An object with token counts or durations.
     Usage,
     FinishReason,
-    /// The finish reason of Mistral and DeepSeek on Bedrock. Other providers send the text that stopped the choice
-    /// under this key.
+    /// Finish reason of Mistral and DeepSeek on Bedrock. Other providers use this key for the text that stopped the
+    /// choice.
     StopReason,
     Transcription,
     Text(Part, TextKey),
@@ -198,13 +198,13 @@ impl Chat {
         }
     }
 
-    /// Returns the part to which the content belongs. vLLM streams transcripts in the chat format.
+    /// Returns whether the content is text or a transcript. vLLM streams transcripts in the chat format.
     fn content_part(&self) -> Part {
         if self.api == Api::OpenAiTranscription { Part::Transcript } else { Part::Text }
     }
 
-    /// Emits usage. Usage is cumulative, so the last value applies. TGI is an exception for completions of several
-    /// prompts: it reports usage for each prompt, next to the end of the choice. The sum is the usage of the response.
+    /// Emits usage. Usage is normally cumulative, so the last value applies. TGI is an exception: for completions of
+    /// several prompts, it reports the usage of each prompt. These values are added up.
     fn usage(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {
         let mut choices = chunk.choices.iter();
         let only = match (choices.next(), choices.next()) {
@@ -226,7 +226,7 @@ impl Chat {
         }
     }
 
-    /// Reads generated text of a JSON body, unless the choice has its text under another key.
+    /// Reads generated text of a JSON body. Only one key of each choice is read.
     fn body_text(&mut self, part: Part, key: TextKey, found: Found<'_>, out: &mut impl EventSink) {
         let Value::Text(text) = found.value else {
             return;
@@ -275,7 +275,8 @@ impl Chat {
 impl Format for Chat {
     type Field = ChatField;
 
-    /// The id of the response is read once. The other members are padding against traffic analysis (OpenAI, Mistral).
+    /// Members that may differ between messages: the response id, which is read once, and padding against traffic
+    /// analysis.
     const IGNORED: &'static [&'static str] = &["id", "obfuscation", "p"];
 
     fn paths(&self) -> &'static Paths<ChatField> {
@@ -348,8 +349,8 @@ impl ContentPart<'_> {
     }
 }
 
-/// Emits reasoning. It can be in four places, and some providers repeat it in several. Only the first place that is not
-/// empty is read.
+/// Emits reasoning. A message has four places for reasoning, and some providers fill several. Only the first place that
+/// is not empty is read.
 fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl EventSink) {
     if let Content::Parts(parts) = &message.content
         && parts.iter().any(ContentPart::is_reasoning)
@@ -379,7 +380,7 @@ fn timings(chunk: &Chunk<'_>) -> Timings {
     all.find_map(RawUsage::timings).unwrap_or_default()
 }
 
-/// Returns whether the first text of the choice had this key.
+/// Returns whether the first text of the choice had this key. Records the key of a new choice.
 fn is_first<K: Copy + PartialEq>(known: &mut Option<(u32, K)>, choice: u32, key: K) -> bool {
     match known {
         Some((of, first)) if *of == choice => *first == key,

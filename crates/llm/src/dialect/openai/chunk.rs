@@ -65,8 +65,8 @@ pub struct Choice<'a> {
     pub message: Object<Box<ChatMessage<'a>>>,
     pub text: Text<'a>,
     pub finish_reason: Text<'a>,
-    /// The finish reason of Mistral and DeepSeek on Bedrock. Other providers send the text that stopped the choice
-    /// under this key.
+    /// Finish reason of Mistral and DeepSeek on Bedrock. Other providers use this key for the text that stopped the
+    /// choice.
     pub stop_reason: Text<'a>,
     pub usage: Object<Box<RawUsage>>,
     pub error: HasError,

@@ -19,7 +19,7 @@ pub struct MediaReader {
     api: Api,
     failed: bool,
     json: FormatReader<Media>,
-    /// The type of the body's content. `None` until its first byte has arrived.
+    /// The type of the body's content. `None` before the first byte.
     content: Option<Content>,
 }
 
@@ -36,8 +36,8 @@ pub struct Media {
     api: Api,
     /// Whether some text of the transcript has arrived.
     has_text: bool,
-    /// Reads the chat format, in which vLLM streams transcripts. Errors and JSON bodies have the same form in all these
-    /// APIs.
+    /// Reads transcripts that vLLM streams in the chat format. Also reads errors and JSON bodies, which have the same
+    /// form in all these APIs.
     chat: Chat,
 }
 
@@ -46,7 +46,7 @@ pub struct Media {
 struct TypedMessage<'a> {
     model: Text<'a>,
     delta: Text<'a>,
-    /// The whole transcript, or a piece of it in Mistral's messages.
+    /// The whole transcript. In Mistral's messages, a piece of the transcript.
     text: Text<'a>,
     usage: Object<Box<RawUsage>>,
 }
@@ -150,5 +150,5 @@ impl TypedMessage<'_> {
     }
 }
 
-/// Messages with errors have another type, so this struct contains none.
+/// Contains no errors, because messages with errors have another type.
 impl ErrorReport for TypedMessage<'_> {}

@@ -18,11 +18,10 @@ struct Typed<'a> {
     kind: Text<'a>,
 }
 
-/// Returns the type of a message: the name of its event, or the value of its key `type`. Returns an empty string if it
-/// has neither.
+/// Returns the type of a message: the name of its event, or the value of its key `type`. Returns an empty string if
+/// both are absent.
 ///
-/// Not every server names its events. If there is a name, the message need not be parsed, and some messages have a
-/// hundred kilobytes of which only the type is needed.
+/// Not every server names its events. A name saves parsing the message, which can have 100 KB.
 pub fn message_type<'a>(name: &'a [u8], data: &'a [u8]) -> Cow<'a, str> {
     if name == b"error" || name.contains(&b'.') {
         return String::from_utf8_lossy(name);

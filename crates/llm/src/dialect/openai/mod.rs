@@ -2,8 +2,7 @@
 //! for audio, images and moderation.
 //!
 //! Providers deviate from these formats. Usage and reasoning can be in other places, and fields can be null, repeated
-//! or absent. A deviation is detected by the message alone, because a proxy between tokengauge and the provider can
-//! hide the provider.
+//! or absent. Deviations are detected from the message alone, because another proxy can hide the provider.
 
 mod chat;
 mod chunk;

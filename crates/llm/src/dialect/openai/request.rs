@@ -56,7 +56,7 @@ fn input(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     state.prompt(value);
 }
 
-/// Records the API of a key that identifies an API, if several APIs share the path.
+/// Records the API that a key of the request identifies. Used only if several APIs share the path.
 fn note_api(api: Api, state: &mut RequestState, value: Value<'_>) {
     if state.shared_path.is_some() && matches!(value, Value::Text(_) | Value::Array) {
         state.facts.api.get_or_insert(api);

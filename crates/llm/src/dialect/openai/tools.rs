@@ -7,8 +7,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::chunk::ToolCall;
 
-/// Maximum number of tool calls of a response that are distinguished. Agents request a few dozen. Further calls are
-/// counted with the last one.
+/// Maximum number of tool calls of a response that are tracked separately. Agents request a few dozen. Further calls
+/// share one number.
 const MOST_CALLS: usize = 256;
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct ToolCalls {
 struct Call {
     choice: u32,
     index: Option<u64>,
-    /// Hash of the call's id. The id itself is not needed, because ids are only compared.
+    /// Hash of the call's id. A hash suffices, because ids are only compared.
     id: Option<u64>,
 }
 

@@ -1,21 +1,22 @@
-//! Reads transcripts in plain text or as subtitles (SRT, WebVTT), without the numbers and times of cues.
+//! Reads transcripts in plain text or as subtitles (SRT, WebVTT). Skips the numbers and times of subtitle entries
+//! (cues).
 
 use memchr::memchr;
 
 use crate::dialect::characters::whole_characters;
 
-/// Maximum length in bytes of a line that is held back to detect the times of a cue. The times have 29 characters. In
-/// WebVTT, a few settings can follow.
+/// Maximum length in bytes of a line that is buffered because it may contain the times of a cue. The times have 29
+/// characters. In WebVTT, a few settings can follow.
 const LONGEST_CUE: usize = 128;
 
-/// Reads a transcript, which may be cut at any position.
+/// Reads a transcript that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct Transcript {
-    /// The current line if it is short, or else the bytes of an incomplete character.
+    /// The current line if the line is short. Otherwise, only the bytes of an incomplete character.
     line: Vec<u8>,
-    /// Whether the line is longer than any line with times.
+    /// Whether the line is too long to contain the times of a cue.
     is_text: bool,
-    /// The previous line, if it was a number. It belongs to a cue if times follow.
+    /// The previous line, if it was a number. The number belongs to a cue if times follow.
     number: Option<String>,
     has_text: bool,
 }

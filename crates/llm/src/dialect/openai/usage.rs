@@ -26,7 +26,7 @@ pub struct RawUsage {
     timings: Timings,
 }
 
-/// Whether an object with details divides the input count or the output count.
+/// The count that an object with details breaks down: input or output.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Input,
@@ -49,8 +49,8 @@ impl RawUsage {
 
     /// Returns the counts as OpenTelemetry defines them.
     ///
-    /// xAI's chat excludes reasoning from the completion tokens. Only the total shows this: it is the sum of prompt,
-    /// completion and reasoning, and not only of prompt and completion.
+    /// xAI's chat excludes reasoning from the completion tokens. This shows only in the total, which is then the sum of
+    /// prompt, completion and reasoning.
     ///
     /// Chat reports zeros for modalities that the model does not support. These zeros are left out.
     pub fn usage(&self) -> Usage {
@@ -152,7 +152,7 @@ fn seconds(number: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(number).ok()
 }
 
-/// The numbers of an object with details, in their order.
+/// The named numbers of an object with details, in order.
 #[derive(Debug, Default)]
 struct Details<'a>(Vec<(Text<'a>, f64)>);
 

@@ -11,14 +11,14 @@ use super::table::{Field, Table, TableReader};
 use super::{Event, EventSink, Part, RequestFacts};
 use crate::frame::{Frame, ParseError};
 
-/// The event that ends a stream. A body that is not a stream is an error.
+/// Describes the event that ends a stream. A body that is not a stream is an error.
 static LAST_EVENT: Table = Table {
     last_event: "done",
     error_reasons: &[("error", None)],
     ..Table::new(&[("reason", Field::StopReason), ("", Field::Report)])
 };
 
-/// A client fetches a stream with a GET request, which has no body.
+/// Reads nothing: a client fetches a stream with a GET request, which has no body.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[]);
 
 #[derive(Debug)]

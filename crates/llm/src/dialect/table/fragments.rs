@@ -7,7 +7,7 @@ use super::{Field, Table};
 use crate::dialect::json::{Position, Value};
 use crate::dialect::lenient::whole_number;
 
-/// Maximum size in bytes of a buffer that is kept for the next message. A message with one token is much smaller.
+/// Maximum size in bytes of a buffer that is reused for the next message. A message with one token is much smaller.
 const KEPT: usize = 4 << 10;
 
 /// The collected values of one message.
@@ -84,7 +84,7 @@ impl Fragments {
         self.start = 0;
     }
 
-    /// Returns the values in their order. A string is returned as its end.
+    /// Returns the values in their order. A string is returned as a [`Value::TextEnd`].
     pub fn values(&self) -> impl Iterator<Item = (Field, Target, Value<'_>)> {
         let text = |range: &Range<usize>| self.text.get(range.clone()).unwrap_or_default();
         self.list.iter().map(move |Fragment { field, target, content }| {
@@ -149,8 +149,8 @@ fn index(value: Value<'_>) -> Option<u32> {
 }
 
 impl Target {
-    /// Returns the target of a value at `position`. `has_blocks` is set if there is one choice and the outermost list
-    /// contains its content blocks.
+    /// Returns the choice and the tool call of a value at `position`. `has_blocks`: there is one choice, and the
+    /// outermost list contains its content blocks.
     pub fn of(field: Field, position: Position<'_>, has_blocks: bool) -> Self {
         if has_blocks {
             return Self { choice: 0, call: position.list(0) };

@@ -1,8 +1,8 @@
 //! Describes API formats as tables.
 //!
-//! A [`Table`] maps the paths of a format to [`Field`]s. The same rows read a JSON body and the messages of a stream.
-//! The text of a body is emitted as it arrives. The values of a message are collected first, because its keys can have
-//! any order.
+//! A [`Table`] maps the paths of a format to [`Field`]s, the meanings of the values. The same rows read JSON bodies and
+//! stream messages. The text of a body is emitted as it arrives. The values of a message are collected first, because
+//! its keys can have any order.
 
 mod fragments;
 mod reader;
@@ -13,9 +13,9 @@ use super::json::{Paths, Row};
 use super::response::FormatReader;
 use super::{Part, RequestFacts, Usage};
 
-/// The meaning of a value.
+/// The meaning of a value at a path.
 ///
-/// The first list on a path contains the choices. A tool call is an element of the innermost list.
+/// The first list on a path contains the choices. The innermost list contains the tool calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field {
     Id,
@@ -28,10 +28,9 @@ pub enum Field {
     Token,
     /// Whether the token is a special token, which is not part of the text.
     SpecialToken,
-    /// The whole text, which a stream repeats in its last message. The repetition is read only if no delta of the text
-    /// was read before.
+    /// The whole text, which a stream repeats in its last message. Ignored if a delta of the text was read before.
     FullText,
-    /// Text that the backend sends as a number if it consists of digits.
+    /// Text that the backend sends as a number if the text consists of digits.
     DigitsOrText,
     /// Index of the content block to which a message of a stream belongs.
     Block,
@@ -40,12 +39,12 @@ pub enum Field {
     CallId,
     CallName,
     Arguments,
-    /// Arguments at the start of a content block. `{}` if the arguments follow in pieces.
+    /// Tool call arguments at the start of a content block. `{}` means that the arguments follow in pieces.
     FirstArguments,
-    /// The whole arguments of a tool call. Read only if no delta of the arguments was read before.
+    /// The whole arguments of a tool call. Ignored if a delta of the arguments was read before.
     FullArguments,
     StopReason,
-    /// A flag that is set if the choice stopped for the named reason.
+    /// A flag which shows that the choice stopped for the named reason.
     StopFlag(&'static str),
     /// The kind of the error that stopped the choice.
     StopError,
@@ -59,7 +58,7 @@ pub enum Field {
     Report,
     /// A flag that is set in the last message of a stream.
     Done,
-    /// A flag that is set in the last message of a stream and ignored if the message has a stop reason.
+    /// Like [`Self::Done`], but ignored if the message has a stop reason.
     DoneUnlessStopped,
     /// The type of a message of a stream.
     Type,
@@ -68,7 +67,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Returns whether the value is read after all texts of its message: counts, durations and flags.
+    /// Returns whether a count, duration or flag is read after all texts of its message.
     const fn follows_texts(self) -> bool {
         matches!(
             self,
@@ -85,10 +84,10 @@ impl Field {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Counter {
     Input,
-    /// Input tokens. Later messages of the stream report 0 instead.
+    /// Input tokens, reported only once. Later messages of the stream report 0, which is ignored.
     InputOnce,
     Output,
-    /// Sum of input and output tokens. Used as the input if no output is reported.
+    /// Sum of input and output tokens. Counts as input if no output is reported.
     Total,
     CacheRead,
     Reasoning,
@@ -114,8 +113,7 @@ pub enum Unit {
 pub enum Texts {
     /// Each message contains a new piece of text.
     Pieces,
-    /// Each message contains either the whole text so far or only a delta. The first two texts of a stream show which
-    /// form the stream uses.
+    /// Each message contains either the whole text so far or only a delta. The first two texts of a stream show which.
     MaybeCumulative,
     /// Each message contains the prompt and the whole text so far.
     PromptAndCumulative,
@@ -138,7 +136,7 @@ pub struct Table {
     pub paths: Paths<Field>,
     pub texts: Texts,
     pub counts: Counts,
-    /// Stop reasons that mean that the choice has not stopped.
+    /// Values of the stop reason that mean that the choice has not stopped.
     pub no_reasons: &'static [&'static str],
     /// Stop reasons that are errors, each with the kind of the error.
     pub error_reasons: &'static [(&'static str, Option<&'static str>)],
@@ -148,13 +146,13 @@ pub struct Table {
     pub last_type: &'static str,
     /// Value of [`Field::Type`] in messages that repeat the text so far.
     pub repeating_type: &'static str,
-    /// Whether every message counts its tool calls from 0. The reader then continues the numbers across messages.
+    /// Whether every message numbers its tool calls from 0. The reader then continues the numbers across messages.
     pub numbers_calls: bool,
     /// Whether only the last message of a stream contains the whole text.
     pub full_text_is_last: bool,
-    /// Whether a response has only one choice, with its content blocks in lists. Tool calls are then numbered by block.
+    /// Whether a response has one choice with a list of content blocks. Tool calls are then numbered by block.
     pub has_blocks: bool,
-    /// Whether a JSON object on a line of its own, outside a server-sent event, is an error whatever its keys are.
+    /// Whether every JSON object on a line of its own, outside a server-sent event, is an error.
     pub bare_object_is_error: bool,
     pub parse_usage: fn(&str) -> Usage,
 }
@@ -178,7 +176,7 @@ impl Table {
         }
     }
 
-    /// Reads an object under one of these root keys as if it were the root.
+    /// Reads an object under one of these top-level keys as if it were the root.
     pub const fn unwraps(self, wrappers: &'static [&'static str]) -> Self {
         Self { paths: self.paths.unwraps(wrappers), ..self }
     }

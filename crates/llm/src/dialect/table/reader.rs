@@ -23,7 +23,7 @@ pub struct TableFormat {
     preamble: Preamble,
     blocks: ToolBlocks,
     echo: PromptEcho,
-    /// Texts, reasoning and arguments of a stream whose messages repeat the text so far.
+    /// The known texts, reasoning and arguments of a stream whose messages repeat the text so far.
     cumulative: [CumulativeTexts; 3],
     results: ResultUsage,
     usage: Usage,
@@ -36,7 +36,8 @@ pub struct TableFormat {
     has_arguments: bool,
     /// Number of tool calls in the messages so far.
     calls: u32,
-    /// Set if an error stopped the choice. The inner value is the kind of the error if the response does not name it.
+    /// Set if an error stopped the choice. The inner value is the kind of the error, for responses that do not name a
+    /// kind.
     stop_error: Option<Option<&'static str>>,
     stop_error_kind: Option<String>,
     /// Scans the messages of a stream.
@@ -294,7 +295,7 @@ impl TableFormat {
         }
     }
 
-    /// Returns the number of the tool call with this index, or in this content block.
+    /// Returns the number of a tool call from its index, or from the index of its content block.
     fn call_number(&mut self, call: u32) -> u32 {
         if self.table.has_blocks { self.blocks.call(call.into()) } else { call }
     }

@@ -62,7 +62,7 @@ pub struct Response<'a> {
 }
 
 impl Session<'_> {
-    /// Returns the model. If a session only transcribes, returns the model of its transcription.
+    /// Returns the model of the session. If a session only transcribes, returns the model of the transcription.
     pub fn model(&self) -> Option<&str> {
         let audio = self.audio.0.as_ref();
         let input = audio.and_then(|audio| audio.input.0.as_ref());
@@ -73,5 +73,5 @@ impl Session<'_> {
     }
 }
 
-/// This type reports no errors. The session handles errors itself, because errors of the client do not affect it.
+/// Reports no errors. The session handles errors itself, because errors of the client do not affect the session.
 impl ErrorReport for Message<'_> {}

@@ -24,7 +24,7 @@ use tokengauge_types::label::Name;
 /// voice session has two or three.
 const MOST_ACTIVE: usize = 64;
 
-/// Maximum number of texts per response for which the session records that they arrive in pieces.
+/// Maximum number of texts per response that are recorded as read in pieces, so that they are not read again.
 const MOST_TEXTS: usize = 64;
 
 /// The settings that a client requests for its session.
@@ -101,13 +101,13 @@ impl Realtime {
         self.active.is_empty()
     }
 
-    /// Returns whether the last response failed, or the last error was an error of the server. Errors of the client do
+    /// Returns whether the last response failed or the server caused the last error. Errors that the client caused do
     /// not count.
     pub const fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// Returns the kind of the last error of either side.
+    /// Returns the kind of the last error of the client or the server.
     pub const fn error(&self) -> Option<&Name> {
         self.error.as_ref()
     }
@@ -200,7 +200,7 @@ impl Realtime {
         self.error = kind.and_then(Name::new).or(self.error.take());
     }
 
-    /// Returns the index of the message's response among the active responses.
+    /// Returns the position of the message's response in the list of active responses.
     fn response(&mut self, message: &Message<'_>) -> usize {
         let own = message.response.0.as_ref();
         let id = own.and_then(|response| response.id.some());
@@ -246,8 +246,8 @@ impl ActiveResponse {
     }
 }
 
-/// Generated text of one message: a delta, or the complete text after the last delta. The complete text is used only if
-/// no delta of it was read.
+/// Generated text of one message: a delta, or the complete text after the last delta. A complete text is used only if
+/// none of its deltas was read.
 struct Piece<'a> {
     part: Part,
     text: &'a str,

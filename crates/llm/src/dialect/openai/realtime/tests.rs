@@ -1,7 +1,7 @@
 use super::*;
 use crate::dialect::{ByModality, Usage};
 
-/// Returns the events for these messages in short form. Messages of the client begin with `>`.
+/// Returns the events for these messages in short form. Client messages begin with `>`.
 fn events(messages: &[&str]) -> (Realtime, Vec<String>) {
     let (mut reader, mut events_seen) = (Realtime::new(), Vec::new());
     for message in messages {

@@ -15,7 +15,7 @@ pub enum ItemField {
     Type,
     Part,
     PartType,
-    /// A text. An item can have several texts at the location.
+    /// Text at a location that can have several texts.
     Text(TextLocation),
     /// The only text at the location.
     OnlyText(TextLocation),
@@ -71,8 +71,8 @@ pub const ITEM_ROWS: &[Row<ResponseField>] = item_rows!("item");
 #[derive(Debug, Default)]
 pub struct Items {
     pub texts: ResponseTexts,
-    /// Whether the type of the current item, or of its current part, is reasoning. If the type comes after the text
-    /// (keys in alphabetical order), reasoning counts as text, because holding the text back would delay it.
+    /// Whether the type of the current item, or of its current part, is reasoning. If the type follows the text,
+    /// reasoning counts as text, because waiting for the type would delay the text.
     item_is_reasoning: bool,
     part_is_reasoning: bool,
     /// Id and name of the tool call, if the current item is a tool call.

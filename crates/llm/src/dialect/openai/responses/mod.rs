@@ -22,11 +22,11 @@ use crate::frame::ParseError;
 use items::{ITEM_ROWS, ItemField, Items, OUTPUT_ROWS};
 use texts::{TextId, TextLocation};
 
-/// Reads a response. Only pieces of text are parsed into a struct. Messages with a whole item or the whole response are
-/// scanned, because they repeat the request with its instructions and tools.
+/// Reads a response. Only messages with a piece of text are parsed into a struct. Larger messages are scanned, because
+/// they repeat the instructions and tools of the request.
 #[derive(Debug)]
 pub struct Responses {
-    /// Whether the client fetches a stored response. Its tokens were counted when it was generated.
+    /// Whether the client fetches a stored response. The tokens were counted when the response was generated.
     is_stored: bool,
     preamble: Preamble,
     items: Items,
@@ -49,7 +49,7 @@ pub enum ResponseField {
     Item(ItemField),
 }
 
-/// The values of a JSON body that is a response.
+/// Paths of the values in a JSON body that is a response.
 static RESPONSE: Paths<ResponseField> =
     Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors();
 
@@ -62,11 +62,11 @@ const RESPONSE_ROWS: &[Row<ResponseField>] = &[
     ("status", ResponseField::Status),
 ];
 
-/// The values of a stream message that contains a response.
+/// Paths of the values in a stream message that contains a response.
 static RESPONSE_MESSAGE: Paths<ResponseField> =
     Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors_of_message().unwraps(&["response"]);
 
-/// The values of a stream message that contains an item.
+/// Paths of the values in a stream message that contains an item.
 static ITEM_MESSAGE: Paths<ResponseField> = Paths::new(ITEM_ROWS);
 
 /// A stream message with a piece of text, a complete text or an error.
@@ -77,7 +77,7 @@ struct TextMessage<'a> {
     content_index: Count,
     summary_index: Count,
     delta: Text<'a>,
-    /// The complete text. It has the same key as in an item.
+    /// The complete text, under the same key as in an item.
     text: Text<'a>,
     refusal: Text<'a>,
     transcript: Text<'a>,
@@ -101,7 +101,7 @@ impl Responses {
         }
     }
 
-    /// Reads the last message of a stream: the final status, and the whole response again.
+    /// Reads the last message of a stream. The message contains the final status and repeats the whole response.
     fn last(&mut self, kind: &str, data: &[u8], out: &mut impl EventSink) {
         self.items.texts.begin_repetition();
         let errors = self.response(data, out);
@@ -128,7 +128,8 @@ impl Responses {
         })
     }
 
-    /// Reads a completed item, unless its text was read before.
+    /// Reads a completed item. Of a tool call that was read before, reads only the id and the name. Skips other known
+    /// items.
     fn item(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let mut item = None;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, _| {
@@ -205,7 +206,7 @@ impl Responses {
 impl Format for Responses {
     type Field = ResponseField;
 
-    /// The number of the message, and padding against traffic analysis.
+    /// Members that may differ: the message number, and padding against traffic analysis.
     const IGNORED: &'static [&'static str] = &["sequence_number", "obfuscation"];
 
     fn paths(&self) -> &'static Paths<ResponseField> {
@@ -260,7 +261,7 @@ impl Format for Responses {
         }
     }
 
-    /// If the client fetches a stored response, the call succeeds even if the response itself failed.
+    /// Clears the error if the client fetches a stored response. Fetching succeeds even if the stored response failed.
     fn end(&mut self, is_error: &mut bool, _: &mut impl EventSink) {
         *is_error = (*is_error || self.status_failed) && !self.is_stored;
     }
@@ -290,7 +291,7 @@ impl ErrorReport for TextMessage<'_> {
 }
 
 /// Returns the location of the text in messages of this type, and whether the text is complete. Earlier names of the
-/// types are included.
+/// types are accepted.
 fn text_type(kind: &str) -> Option<(TextLocation, bool)> {
     let (what, extent) = kind.strip_prefix("response.")?.rsplit_once('.')?;
     let is_complete = extent == "done";
@@ -316,7 +317,7 @@ fn text_type(kind: &str) -> Option<(TextLocation, bool)> {
     Some((location, is_complete))
 }
 
-/// Scans a message, and returns the error that it describes. Reports text that is malformed.
+/// Scans a message and returns the error that the message describes. Emits a parse error if the message is malformed.
 fn scan<Out: EventSink>(
     paths: &'static Paths<ResponseField>,
     data: &[u8],

@@ -1,4 +1,4 @@
-//! Tests streams and bodies of the Responses API with every cut, for the messages that each server sends.
+//! Tests streams and bodies of the Responses API, split at every position, for the messages that each server sends.
 
 use crate::dialect::testing::{
     JSON, STREAM, TestResponse, events, failed, started, stopped, usage,

@@ -1,6 +1,6 @@
-//! Records the texts of a response that were read.
+//! Records which texts of a response were read, so that repetitions are skipped.
 //!
-//! The position of a text identifies it, not the id of its item. Some servers use one id for several items, and others
+//! The position identifies a text, not the id of its item. Some servers use one id for several items, and others
 //! (GitHub Copilot) send a new id in each message.
 
 use crate::dialect::Part;
@@ -33,7 +33,7 @@ pub enum TextLocation {
 }
 
 impl TextLocation {
-    /// Returns the part to which the text belongs. `call` is the number of its tool call.
+    /// Returns the kind of text at this location. `call` is the number of the tool call for [`Self::Tool`].
     const fn part(self, call: u32) -> Part {
         match self {
             Self::Text => Part::Text,
@@ -48,14 +48,15 @@ impl TextLocation {
 #[derive(Debug, Default)]
 pub struct ResponseTexts {
     known: Vec<TextId>,
-    /// The last lookup and its result, because the pieces of one text usually follow each other.
+    /// The last lookup and its result. The next piece usually belongs to the same text.
     last: Option<(TextId, Option<Part>)>,
-    /// Number of known texts when the repetition of the whole response began.
+    /// Number of recorded texts when the last message began to repeat the whole response.
     before_repetition: usize,
 }
 
 impl ResponseTexts {
-    /// Returns the part to which a piece of this text belongs, or `None` if the text was read in another form.
+    /// Returns the part to which a piece of this text belongs. Returns `None` if the text was already read in another
+    /// form.
     pub fn part(&mut self, id: TextId) -> Option<Part> {
         if let Some((last, part)) = self.last
             && last == id
@@ -77,17 +78,16 @@ impl ResponseTexts {
         self.is_full() || self.known.iter().any(|known| known.item == item)
     }
 
-    /// Returns the number of the item's tool call, if any text of the call was read. Returns `None` in the last message
-    /// of a stream, which repeats the response, because items can have other numbers in the repetition.
+    /// Returns the number of the item's tool call, if any text of the call was read. Returns `None` while the last
+    /// message of a stream repeats the response, because repeated items can have other numbers.
     pub fn call(&self, item: u32) -> Option<u32> {
         let mut calls = self.known.iter().filter(|known| known.location == TextLocation::Tool);
         let number = calls.position(|known| known.item == item)?;
         u32::try_from(number).ok().filter(|_| self.before_repetition == 0)
     }
 
-    /// Begins the repetition of the whole response in the last message of a stream. A repeated text is new only if no
-    /// text of its kind was read before. Items are not compared one by one, because some servers leave out items and
-    /// number the others differently.
+    /// Begins the last message of a stream, which repeats the whole response. A repeated text is new only if no text of
+    /// its kind was read before. Items are not compared, because some servers omit items and renumber the others.
     pub const fn begin_repetition(&mut self) {
         self.before_repetition = self.known.len();
         self.last = None;
@@ -109,8 +109,7 @@ impl ResponseTexts {
         Some(id.location.part(u32::try_from(calls).unwrap_or(u32::MAX)))
     }
 
-    /// Returns whether this text is reasoning that was already read in its other form. The two forms are the full text
-    /// and the summary.
+    /// Returns whether this reasoning was already read in its other form: the full text or the summary.
     fn is_other_form(&self, id: TextId) -> bool {
         let other = match id.location {
             TextLocation::Reasoning => TextLocation::Summary,
