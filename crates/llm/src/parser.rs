@@ -28,7 +28,7 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
-    /// Starts the description of a request to `path`. A query after the path is ignored.
+    /// Returns a builder for the parser of the response to a request for `path`. A query in `path` is ignored.
     pub fn builder(path: &str) -> ResponseParserBuilder<'_> {
         ResponseParserBuilder {
             path: path.split_once('?').map_or(path, |(path, _)| path),
@@ -53,8 +53,8 @@ impl ResponseParser {
         body.push(bytes, &mut |item| apply(response, &item, &mut out));
     }
 
-    /// Records that bytes of the body were lost. A stream of events or lines resumes at the next event or line. The
-    /// rest of any other body, and of an encoded body, is not parsed.
+    /// Records that bytes were lost. For server-sent events and JSON lines, parsing continues at the next event or
+    /// line. The rest of any other body, and of a compressed body, is ignored.
     pub fn gap(&mut self) {
         self.body.gap();
         ParseError::Gap.add_to(&mut self.response.parse_errors);
@@ -278,8 +278,8 @@ pub struct ResponseSummary {
     pub request: RequestFacts,
     /// Whether the body is a stream of messages.
     pub is_streamed: bool,
-    /// Whether the whole body was parsed and ended as its API requires. A stream needs its end marker, or a finish
-    /// reason for each choice. For APIs without either, a truncated body can only be detected by HTTP.
+    /// Whether the whole body was parsed and ended as the API requires. A stream needs its end marker, or a finish
+    /// reason for each choice. For APIs without either, only HTTP can detect a truncated body.
     pub is_complete: bool,
     /// The identifier of the response.
     pub id: Option<Name>,

@@ -14,12 +14,12 @@ use super::split::OpenPiece;
 use super::table::Vocabulary;
 use super::{CustomTokenizer, Encoding, estimate};
 
-/// Length in bytes up to which the tail, the text without a final count, is counted for every query. No word is
-/// longer.
+/// Maximum length in bytes of a tail that every query counts again. The tail is the end of the text, without a final
+/// count. No word is longer.
 const SHORT_TAIL: usize = 256;
 
-/// Growth after which a tail longer than [`SHORT_TAIL`] is counted again: an eighth. Examples are a run of `=` and
-/// base64 data. Counting at every query would take quadratic time.
+/// A tail longer than [`SHORT_TAIL`], such as base64 data, is counted again only after growth by an eighth. Counting at
+/// every query would take quadratic time.
 const GROWTH: usize = 8;
 
 /// Maximum length of the tail (the text without a final count), in bytes. A longer tail is counted as if the text
@@ -43,8 +43,8 @@ pub struct TextCounter {
     rules: Rules,
     /// Number of tokens in the text before the tail.
     decided: u64,
-    /// End of the text, without a final count. With a custom tokenizer, [`LEAD`] is put before the tail if the text
-    /// was cut there.
+    /// End of the text, without a final count. After a cut for a custom tokenizer, the tail begins with
+    /// [`LEAD`].
     tail: Vec<u8>,
     /// The result of the last count of the tail.
     counted: Counted,
@@ -238,8 +238,8 @@ impl TextCounter {
     }
 }
 
-/// Divides `piece` into tokens. `before` is an earlier result. It is continued if it is the result of a shorter prefix
-/// of `piece`.
+/// Divides `piece` into tokens. If `before` is the result of a shorter prefix of `piece`, the division continues from
+/// this result.
 fn merge(vocabulary: &Vocabulary, piece: &[u8], before: Merged) -> Merged {
     match before.length().cmp(&piece.len()) {
         // If each delta is one token, the previous query counted the piece just before this delta decided it.

@@ -45,7 +45,8 @@ impl Packed {
 pub struct Step(u16);
 
 impl Step {
-    /// The start state (number 1), in which no byte was read yet. In state 0, the piece cannot become longer.
+    /// The start state, which has number 1. No byte of the piece was read yet. State 0 means that the piece cannot
+    /// become longer.
     pub const START: Self = Self(1 << Self::STATE_SHIFT);
     /// Replaces a missing step. It ends every piece.
     pub const CUT_SHORT: Self = Self(u16::MAX);
@@ -54,7 +55,7 @@ impl Step {
     /// Flag: the last character is not part of the piece but begins the next piece. The pattern `\s+(?!\S)` requires
     /// this before a visible character.
     pub const DROPS_LAST: u16 = 1 << 1;
-    /// Flag: the piece is decided. Later text cannot change its length.
+    /// Flag: later text cannot change the length of the piece.
     pub const IS_OVER: u16 = 1 << 2;
     /// Flag: if the text ends here, the whole text read so far is the piece.
     pub const ACCEPTS_AT_END: u16 = 1 << 3;

@@ -50,7 +50,7 @@ fn is_newer(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// All names and prefixes of tiktoken 0.14.0, and Azure's spellings. Each prefix has a suffix added.
+    /// All names and prefixes of tiktoken 0.14.0, and Azure's spellings. Each prefix is completed with a sample suffix.
     const NAMES: [(Encoding, &[&str]); 4] = [
         (
             Encoding::O200k,

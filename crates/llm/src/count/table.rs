@@ -40,7 +40,8 @@ impl Vocabulary {
         Self { bytes, ends, slots, pairs }
     }
 
-    /// Returns the rank of the token with these bytes. Tokens of a lower rank are formed first.
+    /// Returns the rank of the token with these bytes, or `None` if no token has these bytes. Tokens of a lower rank
+    /// are formed first.
     #[inline]
     pub fn rank(&self, bytes: &[u8]) -> Option<u32> {
         match bytes {

@@ -74,7 +74,7 @@ impl ContentDecoder {
         }
     }
 
-    /// Returns whether the encoding is unknown. The body is then not decoded.
+    /// Returns whether the body is ignored because its encoding is unknown.
     pub const fn is_unread(&self) -> bool {
         matches!(self.state, State::Unread)
     }
@@ -89,7 +89,7 @@ impl ContentDecoder {
         matches!(&self.state, State::Encoded(decompressor) if decompressor.finish().is_err())
     }
 
-    /// Returns why the body was not decoded completely. Returns `None` without such a problem.
+    /// Returns why the body was not decoded completely. Returns `None` if no error occurred.
     pub const fn error(&self) -> Option<ParseError> {
         self.error
     }

@@ -67,12 +67,12 @@ impl Sniffer {
         Self { declared, json, held: Vec::new(), doubt: None }
     }
 
-    /// Returns the format that the content type declares, for a body of which no byte is available.
+    /// Returns the format that the content type declares. Used for a body without any bytes.
     pub fn declared(&self) -> Framing {
         self.declared.unwrap_or(Framing::Single)
     }
 
-    /// Returns the format of a body whose first bytes fit no format clearly. The content type decides.
+    /// Returns the format of a body whose first bytes show no format. The content type decides.
     pub fn settle(&self, lead: &[u8]) -> Framing {
         match self.declared {
             Some(Framing::Sse) => Framing::Sse,
@@ -194,8 +194,8 @@ fn declared(content_type: &str) -> Option<Framing> {
     }
 }
 
-/// Returns whether an AWS message can begin with this byte, the highest byte of its length. The length is at most
-/// slightly above 24 MiB, so this byte is 0 or 1.
+/// Returns whether an AWS message can begin with this byte, the highest byte of its length. Messages have at most
+/// slightly more than 24 MiB, so this byte is 0 or 1.
 fn begins_message(byte: u8) -> bool {
     byte <= 1
 }

@@ -6,8 +6,8 @@
 //! them. Most tokenizers also separate Chinese and Japanese punctuation from the word before it. `probe.rs` tests each
 //! tokenizer for these properties when it is loaded.
 
-/// A letter that is put before the text after a cut. Without this letter, some tokenizers would insert or remove a
-/// blank at the beginning. The tokens of the letter are subtracted from the count.
+/// Letter that is put before the text after a cut. Without this letter, some tokenizers would insert or remove a blank
+/// at the beginning. The tokens of the letter are subtracted from the count.
 pub(in super::super) const LEAD: &str = "a";
 
 /// Kinds of positions at which a text can be cut without changing the number of its tokens.
@@ -15,7 +15,8 @@ pub(in super::super) const LEAD: &str = "a";
 pub struct Cuts {
     /// Before a blank between two letters or digits.
     pub words: bool,
-    /// Before a blank next to one or two other visible ASCII characters, which are frequent in code.
+    /// Before a blank between two visible characters, if one of them is an ASCII sign. Such blanks are frequent in
+    /// code.
     pub signs: bool,
     /// Before Chinese or Japanese punctuation that ends a clause, between two letters or digits.
     pub clauses: bool,

@@ -102,7 +102,8 @@ impl Head {
         Some(Frame { kind, last, begins, left, mask: self.mask(), is_code_lost: false })
     }
 
-    /// Returns the length of the header in bytes, as far as the received bytes determine it.
+    /// Returns the length of the header in bytes. Returns 2 until the second byte, which determines the length, has
+    /// arrived.
     fn wanted(&self) -> usize {
         let [_, second, ..] = self.bytes;
         if self.len < 2 {

@@ -47,7 +47,7 @@ pub enum Message<'a> {
     Text(&'a [u8]),
     /// A message whose content was not read.
     Skipped(SkipReason),
-    /// The sender closes the connection, with a close code if the number is present. No message follows.
+    /// The sender closes the connection. `None` if the sender gave no close code. No message follows.
     Close(Option<u16>),
     /// A parse error.
     ParseError(ParseError),
@@ -102,9 +102,9 @@ impl WebSocket {
         }
     }
 
-    /// Handles the loss of `bytes` bytes. If all of them belong to the payload of one frame, only the message of this
-    /// frame is lost. In other cases, the rest of the connection is ignored, because the start of the next frame is
-    /// unknown.
+    /// Handles the loss of `bytes` bytes. If the lost bytes are in the payload of one frame, only the message of this
+    /// frame is lost. In other cases, the start of the next frame is unknown, and the rest of the connection is
+    /// ignored.
     pub fn gap(&mut self, bytes: u64, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return self.give_up();
