@@ -109,7 +109,7 @@ impl BodyReader {
         self.framer.is_stream()
     }
 
-    /// Returns why the body was not decoded, or not completely decoded.
+    /// Returns why the body was not decoded, or was decoded only in part. Returns `None` if no error occurred.
     pub const fn error(&self) -> Option<ParseError> {
         self.decoder.error()
     }

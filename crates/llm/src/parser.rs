@@ -114,10 +114,10 @@ fn apply(
     }
 }
 
-/// Describes a request and the headers of its response.
+/// Builds a [`ResponseParser`] from a request and the headers of its response.
 ///
-/// Only the path is required. The defaults suit most calls: a POST request and status 200. The first bytes of the
-/// response show its framing.
+/// Only the path is required. The defaults are a POST request and status 200. The first bytes of the response show its
+/// framing.
 #[derive(Clone, Debug)]
 #[must_use = "call `build` to create the parser"]
 pub struct ResponseParserBuilder<'a> {
@@ -155,8 +155,8 @@ impl<'a> ResponseParserBuilder<'a> {
         Self { request_headers: Headers::pick(headers, &REQUEST_HEADERS), ..self }
     }
 
-    /// Sets the body of the request. The body names the model, which selects the tokenizer. It also shows the API if
-    /// several APIs share the path.
+    /// Sets the body of the request. The body names the model, which selects the tokenizer. If several APIs share the
+    /// path, the body also shows the API.
     pub fn request_body(self, request_body: &'a [u8]) -> Self {
         Self { request_body, ..self }
     }

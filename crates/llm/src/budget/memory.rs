@@ -12,7 +12,7 @@ pub(crate) struct MemoryBudget {
     whole: Option<Arc<Self>>,
 }
 
-/// Bytes that were taken from a [`MemoryBudget`]. Dropping the permit returns the bytes.
+/// Bytes that were taken from a memory budget. Dropping the permit returns the bytes.
 #[derive(Debug)]
 pub struct MemoryPermit {
     budget: Arc<MemoryBudget>,

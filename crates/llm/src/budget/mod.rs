@@ -62,7 +62,7 @@ impl Budget {
         }
     }
 
-    /// Reports the time up to which bodies have arrived. A time before the latest one has no effect.
+    /// Reports the time of the latest received bytes. A time before the latest reported time has no effect.
     pub fn advance(&self, to: MonotonicInstant) {
         self.inflation.advance(to);
     }

@@ -28,7 +28,7 @@ use tokengauge_types::label::{Label, Name};
 const MARGIN: usize = 4 << 10;
 
 /// Maximum number of messages and parts in a request, and in a response. An empty part takes one or two bytes in a
-/// request, but sixty bytes in the captured content.
+/// request, but sixty bytes after conversion.
 const MOST_PARTS: usize = 4_096;
 
 /// The text that replaces a secret.
@@ -92,7 +92,7 @@ struct Bounded {
 }
 
 impl Bounded {
-    /// Appends as much of `piece` as fits into `room` (bytes), and reduces `room` accordingly.
+    /// Appends as much of `piece` as fits into `room` (bytes), and subtracts the appended bytes from `room`.
     fn push(&mut self, piece: &str, room: &mut usize) {
         let fits = floor(piece, *room);
         if !self.cut {

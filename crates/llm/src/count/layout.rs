@@ -39,7 +39,7 @@ impl Packed {
     }
 }
 
-/// One step of the split automaton, in 16 bits. It contains the number of the next state, and flags about the text
+/// One step of the split automaton, in 16 bits. A step contains the number of the next state, and flags about the text
 /// since the start of the piece.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Step(u16);
@@ -86,8 +86,8 @@ impl Step {
     }
 }
 
-/// One slot of the hash table from the bytes of a token to its rank. The slot contains rank + 1 and a tag, which is a
-/// part of the hash. An empty slot is 0. Tokens with another tag need no comparison of bytes.
+/// One slot of the hash table that maps the bytes of a token to its rank (the token number). The slot contains rank + 1
+/// and a tag, which is a part of the hash. An empty slot is 0. A token with another tag needs no comparison of bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Slot(u32);
 

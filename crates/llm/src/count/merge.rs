@@ -134,8 +134,8 @@ fn each_token(vocabulary: &Vocabulary, piece: &[u8], out: impl FnMut(usize)) {
 struct Row<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
-    /// For each part, the rank of the token that the part and the next part form, in the upper bits. The lower bits
-    /// are the part's start. The lowest key is therefore the leftmost pair of the lowest rank.
+    /// For each part, a sort key of the pair of this part and the next part. The upper bits are the rank of the pair's
+    /// token. The lower bits are the part's start. The lowest key is therefore the leftmost pair of the lowest rank.
     keys: [i32; SHORT],
     /// Start of the preceding part. Undefined for the first part.
     befores: [u8; SHORT],

@@ -4,10 +4,10 @@ use tiktoken_rs::tokenizer::{Tokenizer as Listed, get_tokenizer};
 
 use super::Encoding;
 
-/// Returns the model's own encoding. Returns `None` if it is unknown, because most providers do not publish it.
+/// Returns the model's own encoding, or `None` if it is unknown. Most providers do not publish their encodings.
 ///
-/// Accepts the spellings of providers: after a path (`openai/gpt-4o`), after a vendor (`openai.gpt-oss-120b`), before
-/// a variant (`gpt-oss:20b`), or as a fine-tuned model (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
+/// Accepts the spellings of providers: after a path (`openai/gpt-4o`), after a vendor (`openai.gpt-oss-120b`), before a
+/// variant (`gpt-oss:20b`), or as a fine-tuned model (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
 pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     let name = base_name(model).to_ascii_lowercase();
     if is_newer(&name) {

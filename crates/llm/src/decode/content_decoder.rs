@@ -66,8 +66,7 @@ impl ContentDecoder {
         }
     }
 
-    /// Handles the end of a body that HTTP delivered completely. If the encoded data is incomplete, an error is
-    /// recorded.
+    /// Handles the end of a body that HTTP delivered completely. Records an error if the encoded data is incomplete.
     pub fn end(&mut self) {
         if self.is_short() {
             self.error = Some(ParseError::Encoding);

@@ -44,7 +44,7 @@ use codec::Codec;
 use coding::Coding;
 pub use content_decoder::ContentDecoder;
 
-/// Size in bytes of the output buffer of one decompression step. Most chunks of a stream are shorter.
+/// Size in bytes of the output buffer of one decompression step. Most chunks of a stream fit.
 const SCRATCH: usize = 4 << 10;
 
 /// Removes the content encoding of one body.
@@ -112,7 +112,7 @@ impl Decompressor {
 
     /// Decompresses the next bytes and passes the output to `out`, piece by piece.
     ///
-    /// After an error, all later input is ignored. How much output precedes the error depends on the coding.
+    /// After an error, all later input is ignored. The amount of output before the error depends on the coding.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), DecodeError> {
         if self.is_abandoned() {
             return Ok(());

@@ -11,8 +11,8 @@ use super::scan::{Scanner, Stop};
 /// start of an AWS message (the prelude).
 const HELD: usize = PRELUDE;
 
-/// Maximum number of bytes of a JSON body that are buffered to look for a second JSON value. The first line of a
-/// stream has a few hundred bytes, except if it contains the prompt. A longer value counts as the whole body.
+/// Maximum number of bytes of a JSON body that are buffered to look for a second JSON value. The first line of a stream
+/// usually has a few hundred bytes, but can contain the prompt. A longer value counts as the whole body.
 const DOUBT: usize = 1 << 16;
 
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
@@ -200,7 +200,7 @@ fn begins_message(byte: u8) -> bool {
     byte <= 1
 }
 
-/// Search for a second value in a body that begins with a JSON object.
+/// Search for a second value in a body that begins with a JSON object. A second value shows JSON lines.
 #[derive(Debug)]
 struct Doubt {
     scanner: Scanner<true>,

@@ -56,8 +56,8 @@ fn is_visible(character: char) -> bool {
     character.is_ascii_graphic() || character.is_alphanumeric()
 }
 
-/// Returns the position two characters before `from`. A cut depends on three characters, so the last of them may have
-/// arrived just now.
+/// Returns the position two characters before `from`. Whether a position is safe depends on three characters, and the
+/// third may have arrived just now.
 fn two_characters_before(text: &str, from: usize) -> usize {
     let before = text.get(..from).unwrap_or_default().chars().rev();
     let bytes: usize = before.take(2).map(char::len_utf8).sum();

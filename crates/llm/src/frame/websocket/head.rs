@@ -132,7 +132,7 @@ impl Head {
         }
     }
 
-    /// Returns the mask. The mask of a frame without a mask is zero, which leaves the payload unchanged.
+    /// Returns the mask. A frame without a mask has the mask zero, which leaves the payload unchanged.
     fn mask(&self) -> [u8; 4] {
         let mut mask = [0; 4];
         let key = self.bytes.iter().skip(2 + self.length_bytes());

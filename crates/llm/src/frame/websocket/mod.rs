@@ -17,7 +17,7 @@ use super::ParseError;
 /// hour afterwards.
 const MOST_KEPT: usize = 16 * 1024;
 
-/// Parses the WebSocket data that one side of the connection sends.
+/// Parses the WebSocket data that one end of the connection sends.
 #[derive(Debug)]
 pub struct WebSocket {
     cap: usize,
@@ -36,7 +36,7 @@ enum State {
     Head(Head),
     /// Inside the payload of a frame.
     Payload(Frame),
-    /// A close frame or a protocol violation was received. Later data is ignored.
+    /// Terminal state after a close frame or a protocol violation. Later data is ignored.
     Over,
 }
 
@@ -141,7 +141,7 @@ impl WebSocket {
         self.text.capacity()
     }
 
-    /// Discards the current message, because the memory budget is used up. The next message is parsed again.
+    /// Discards the current message, because the memory budget is used up. Parsing continues with the next message.
     pub fn discard_message(&mut self) {
         if self.message.is_some() {
             self.message = Some(Content::Skipped(SkipReason::Lost));
