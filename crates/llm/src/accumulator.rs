@@ -63,7 +63,7 @@ pub struct Choice {
 }
 
 impl ResponseAccumulator {
-    /// Creates an accumulator. `model` is the requested model. It selects the tokenizer until the response names a
+    /// Creates an accumulator. `model` is the requested model, which selects the tokenizer until the response names a
     /// model.
     pub fn new(model: Option<&Name>, tokenizers: &Tokenizers, budget: &RequestBudget) -> Self {
         Self {

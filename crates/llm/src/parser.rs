@@ -17,8 +17,8 @@ use tokengauge_types::label::{Label, Name};
 
 /// Parses the response to one request and counts its tokens.
 ///
-/// The parser accepts the body in pieces of any size, uses a bounded amount of memory, and never fails. It skips
-/// malformed input and reports a [`ParseError`].
+/// The parser accepts the body in pieces of any size, uses a bounded amount of memory, and never fails. Malformed input
+/// is skipped and reported as a [`ParseError`].
 #[derive(Debug)]
 pub struct ResponseParser {
     api: Api,
@@ -171,12 +171,12 @@ impl<'a> ResponseParserBuilder<'a> {
         Self { response_headers: Headers::pick(headers, &RESPONSE_HEADERS), ..self }
     }
 
-    /// Sets the content type of the response. It replaces the content type in the response headers.
+    /// Sets the content type of the response, which replaces the content type in the response headers.
     pub fn content_type(self, content_type: &'a str) -> Self {
         Self { content_type: Some(content_type), ..self }
     }
 
-    /// Sets the content encoding of the response. It replaces the content encoding in the response headers.
+    /// Sets the content encoding of the response, which replaces the content encoding in the response headers.
     pub fn content_encoding(self, content_encoding: &'a str) -> Self {
         Self { content_encoding: Some(content_encoding), ..self }
     }

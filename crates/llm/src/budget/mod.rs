@@ -31,7 +31,7 @@ pub struct Budget {
     inflation: Arc<InflationBudget>,
 }
 
-/// Limits for one request. Its memory and decompressed bytes also count against the limits of the process.
+/// Limits for one request. The request's memory and decompressed bytes also count against the limits of the process.
 #[derive(Clone, Debug)]
 pub struct RequestBudget {
     pub(crate) memory: Arc<MemoryBudget>,

@@ -22,9 +22,9 @@ const SHORT_TAIL: usize = 256;
 /// every query would take quadratic time.
 const GROWTH: usize = 8;
 
-/// Maximum length of the tail (the text without a final count), in bytes. A longer tail is counted as if the text
-/// ended there, and the total becomes an estimate. This adds at most two tokens per 64 KiB, which contain 8,000 tokens
-/// or more.
+/// Maximum length of the tail (the text without a final count), in bytes. A longer tail is counted as if the text ended
+/// there, and the total becomes an estimate. The cut adds at most two tokens per 64 KiB, which contain 8,000 tokens or
+/// more.
 pub(super) const LONGEST_TAIL: usize = 64 * 1024;
 
 /// Number of bytes of a delta that are processed in one step, so that a long delta is not copied as a whole.
@@ -50,7 +50,7 @@ pub struct TextCounter {
     exact: bool,
 }
 
-/// How a text is divided and counted. This depends on the kind of tokenizer.
+/// How a text is divided and counted, which depends on the kind of tokenizer.
 #[derive(Clone, Debug)]
 enum Rules {
     /// A built-in encoding. `open` is the first piece of the tail, usually a word.

@@ -23,7 +23,8 @@ pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     }
 }
 
-/// Returns the model name without path, vendor and variant, and without the additions for a fine-tuned model.
+/// Returns the model name without path, vendor, variant and additions for a fine-tuned model: `gpt-4o-mini` for
+/// `ft:gpt-4o-mini:acme::id`.
 fn base_name(model: &str) -> &str {
     let (_, name) = model.rsplit_once('/').unwrap_or(("", model));
     let name = name.strip_prefix("ft:").unwrap_or(name);

@@ -1,4 +1,4 @@
-//! The vocabulary of an encoding. It maps the bytes of a token to the rank, which is the number of the token.
+//! The vocabulary of an encoding, which maps the bytes of each token to its number (the rank).
 
 use super::layout::{self, Slot};
 

@@ -148,7 +148,7 @@ impl Frame {
         self.left
     }
 
-    /// Splits `bytes` into payload of this frame and the rest. This payload then counts as received.
+    /// Splits `bytes` into payload of this frame and the rest. Counts this payload as received.
     pub fn split<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let (piece, rest) = bytes.split_at_checked(left).unwrap_or((bytes, b""));
