@@ -16,10 +16,10 @@ use tokengauge_llm::ResponseParser;
 use tokengauge_llm::count::TokenDelta;
 use tokengauge_llm::dialect::Event;
 
-/// The stream that is read by default.
+/// The stream to read if no file is given.
 const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/chat.sse");
 
-/// Bytes per read. A network delivers bodies in pieces too.
+/// Bytes per read. The parser accepts pieces of any size, as a network delivers them.
 const PIECE: usize = 512;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -9,7 +9,7 @@ use tokengauge_types::label::{Label, Name};
 /// Maximum number of tracked choices. Providers that document a limit for the request's `n` allow at most 128.
 pub const MAX_CHOICES: usize = 128;
 
-/// The facts that the events of a response have reported so far, and the counted tokens of its text.
+/// State of one response: the data of all events so far, and the token counts of the text.
 #[derive(Debug)]
 pub struct ResponseAccumulator {
     counter: TokenCounter,
@@ -21,7 +21,7 @@ pub struct ResponseAccumulator {
     pub system_fingerprint: Option<Name>,
     /// The token counts that the provider reported.
     pub usage: Option<Usage>,
-    /// The sum of the usage of earlier choices, if each choice reports its own.
+    /// Sum of the token usage of earlier choices, if the server reports usage for each choice.
     usage_of_choices: Option<Usage>,
     reports: UsageReports,
     /// Whether the current frame contains a part of a choice.
@@ -39,15 +39,14 @@ pub struct ResponseAccumulator {
     pub parse_errors: Vec<(ParseError, u32)>,
 }
 
-/// How the messages without a choice have reported usage so far.
+/// How the server has reported token usage so far, in messages without a choice.
 ///
-/// The API has one such message for all choices. llama.cpp sends one for each choice when the choice has stopped, with
-/// the tokens of that choice only. Other servers repeat the message, with the tokens of all choices so far.
+/// The API defines one message for all choices. llama.cpp sends one after each choice, with the tokens of that choice
+/// only. Other servers repeat the message, with the tokens of all choices so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum UsageReports {
     None,
-    /// One message has arrived for each stopped choice, or one for all choices together. `stopped` is the number of
-    /// choices that had stopped.
+    /// Each message so far arrived after a further choice had stopped. `stopped` is the number of stopped choices.
     AfterStop {
         stopped: usize,
     },
@@ -64,7 +63,7 @@ pub struct Choice {
 }
 
 impl ResponseAccumulator {
-    /// Creates an accumulator. `model` is the requested model. It selects the tokenizer until the response names a
+    /// Creates an accumulator. `model` is the requested model, which selects the tokenizer until the response names a
     /// model.
     pub fn new(model: Option<&Name>, tokenizers: &Tokenizers, budget: &RequestBudget) -> Self {
         Self {
@@ -127,8 +126,8 @@ impl ResponseAccumulator {
         self.frame_has_choice = false;
     }
 
-    /// Returns whether the response is complete: the API's end marker was received, or at least `fewest` choices
-    /// started and each of them has a finish reason.
+    /// Returns whether the response is complete: after the API's end marker, or when at least `fewest` choices have
+    /// started and each has a finish reason.
     pub fn is_finished(&self, fewest: usize) -> bool {
         let all_stopped = self.choices.iter().all(|choice| choice.finish_reason.is_some());
         let enough = self.choices.len() >= fewest.clamp(1, MAX_CHOICES);
@@ -150,7 +149,8 @@ impl ResponseAccumulator {
         self.counter.source()
     }
 
-    /// Starts a new count for further text. Uses the encoding of the model that the response named, or else of `model`.
+    /// Starts a new count for further text. The tokenizer depends on the model that the response named, or else on
+    /// `model`.
     pub fn restart_count(
         &mut self,
         model: Option<&Name>,
@@ -235,7 +235,7 @@ mod tests {
         Event::Text { choice, part: Part::Text, text: " word" }
     }
 
-    /// Returns the input and output tokens after the frames, each with its events.
+    /// Applies the events of each frame, and returns the reported numbers of input and output tokens.
     fn reported(frames: &[&[Event<'static>]]) -> (Option<u64>, Option<u64>) {
         let mut response = response();
         for frame in frames {

@@ -20,7 +20,7 @@ pub struct BodyReader {
 #[expect(clippy::large_enum_variant, reason = "items are passed on at once and never stored")]
 pub enum BodyItem<'a> {
     Event(Event<'a>),
-    /// All events of one frame were passed on. `is_message` is set if the frame is one message of a stream.
+    /// End of a frame, after all events of the frame. `is_message` is true if the frame is one message of a stream.
     FrameEnd {
         is_message: bool,
     },
@@ -46,8 +46,8 @@ impl BodyReader {
         }
     }
 
-    /// Parses the next bytes. Calls `out` for each item that these bytes complete. Returns `false` if a limit or
-    /// the budget left a part of the bytes unread.
+    /// Parses the next bytes. Calls `out` for each item that these bytes complete. Returns `false` if a limit or the
+    /// memory budget left some bytes unread.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(BodyItem<'_>)) -> bool {
         let Self { decoder, framer, reader, is_lossy } = self;
         let mut is_over_budget = false;
@@ -61,16 +61,16 @@ impl BodyReader {
         !is_over_budget && !decoder.is_given_up()
     }
 
-    /// Records that bytes were lost. A stream of events or lines resumes at the next event or line. The rest of any
-    /// other body, and of an encoded body, is not parsed.
+    /// Records that bytes were lost. For server-sent events and JSON lines, parsing continues at the next event or
+    /// line. The rest of any other body, and of a compressed body, is ignored.
     pub fn gap(&mut self) {
         self.decoder.gap();
         self.framer.gap();
         self.is_lossy = true;
     }
 
-    /// Ends the body. Calls `out` for each item that is complete only at the end. `is_delivered` is set if HTTP
-    /// delivered the whole body. If the body was cut off, a missing end marker is not a parse error.
+    /// Ends the body. Calls `out` for each item that is complete only at the end. `is_delivered` is true if HTTP
+    /// delivered the whole body. Only then is a missing end marker a parse error.
     pub fn finish(&mut self, is_delivered: bool, out: &mut impl FnMut(BodyItem<'_>)) {
         let Self { decoder, framer, reader, is_lossy } = self;
         if is_delivered {
@@ -94,7 +94,7 @@ impl BodyReader {
         self.is_lossy
     }
 
-    /// Returns whether the body is not read because its content encoding is unknown.
+    /// Returns whether the body is ignored because its content encoding is unknown.
     pub const fn is_unread(&self) -> bool {
         self.decoder.is_unread()
     }
@@ -109,13 +109,13 @@ impl BodyReader {
         self.framer.is_stream()
     }
 
-    /// Returns why the body was not decoded, or not completely decoded.
+    /// Returns why the body was not decoded, or was decoded only in part. Returns `None` if no error occurred.
     pub const fn error(&self) -> Option<ParseError> {
         self.decoder.error()
     }
 }
 
-/// Reads a frame. Returns whether a part of the body was discarded because the memory budget was exhausted.
+/// Reads one frame. Returns `true` if a part of the body was discarded because the memory budget was used up.
 fn read_frame(
     reader: &mut ResponseReader,
     frame: Frame<'_>,

@@ -17,8 +17,8 @@ use tokengauge_types::label::{Label, Name};
 
 /// Parses the response to one request and counts its tokens.
 ///
-/// The parser accepts the body in pieces of any size, uses a bounded amount of memory, and never fails. It skips
-/// malformed input and reports a [`ParseError`].
+/// The parser accepts the body in pieces of any size, uses a bounded amount of memory, and never fails. Malformed input
+/// is skipped and reported as a [`ParseError`].
 #[derive(Debug)]
 pub struct ResponseParser {
     api: Api,
@@ -28,7 +28,7 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
-    /// Starts the description of a request to `path`. A query after the path is ignored.
+    /// Returns a builder for the parser of the response to a request for `path`. A query in `path` is ignored.
     pub fn builder(path: &str) -> ResponseParserBuilder<'_> {
         ResponseParserBuilder {
             path: path.split_once('?').map_or(path, |(path, _)| path),
@@ -53,8 +53,8 @@ impl ResponseParser {
         body.push(bytes, &mut |item| apply(response, &item, &mut out));
     }
 
-    /// Records that bytes of the body were lost. A stream of events or lines resumes at the next event or line. The
-    /// rest of any other body, and of an encoded body, is not parsed.
+    /// Records that bytes were lost. For server-sent events and JSON lines, parsing continues at the next event or
+    /// line. The rest of any other body, and of a compressed body, is ignored.
     pub fn gap(&mut self) {
         self.body.gap();
         ParseError::Gap.add_to(&mut self.response.parse_errors);
@@ -114,10 +114,10 @@ fn apply(
     }
 }
 
-/// Describes a request and the headers of its response.
+/// Builds a [`ResponseParser`] from a request and the headers of its response.
 ///
-/// Only the path is required. The defaults suit most calls: a POST request and status 200. The first bytes of the
-/// response show its framing.
+/// Only the path is required. The defaults are a POST request and status 200. The first bytes of the response show its
+/// framing.
 #[derive(Clone, Debug)]
 #[must_use = "call `build` to create the parser"]
 pub struct ResponseParserBuilder<'a> {
@@ -155,8 +155,8 @@ impl<'a> ResponseParserBuilder<'a> {
         Self { request_headers: Headers::pick(headers, &REQUEST_HEADERS), ..self }
     }
 
-    /// Sets the body of the request. The body names the model, which selects the tokenizer. It also shows the API if
-    /// several APIs share the path.
+    /// Sets the body of the request. The body names the model, which selects the tokenizer. If several APIs share the
+    /// path, the body also shows the API.
     pub fn request_body(self, request_body: &'a [u8]) -> Self {
         Self { request_body, ..self }
     }
@@ -171,12 +171,12 @@ impl<'a> ResponseParserBuilder<'a> {
         Self { response_headers: Headers::pick(headers, &RESPONSE_HEADERS), ..self }
     }
 
-    /// Sets the content type of the response. It replaces the content type in the response headers.
+    /// Sets the content type of the response, which replaces the content type in the response headers.
     pub fn content_type(self, content_type: &'a str) -> Self {
         Self { content_type: Some(content_type), ..self }
     }
 
-    /// Sets the content encoding of the response. It replaces the content encoding in the response headers.
+    /// Sets the content encoding of the response, which replaces the content encoding in the response headers.
     pub fn content_encoding(self, content_encoding: &'a str) -> Self {
         Self { content_encoding: Some(content_encoding), ..self }
     }
@@ -278,8 +278,8 @@ pub struct ResponseSummary {
     pub request: RequestFacts,
     /// Whether the body is a stream of messages.
     pub is_streamed: bool,
-    /// Whether the whole body was parsed and ended as its API requires. A stream needs its end marker, or a finish
-    /// reason for each choice. For APIs without either, a truncated body can only be detected by HTTP.
+    /// Whether the whole body was parsed and ended as the API requires. A stream needs its end marker, or a finish
+    /// reason for each choice. For APIs without either, only HTTP can detect a truncated body.
     pub is_complete: bool,
     /// The identifier of the response.
     pub id: Option<Name>,

@@ -1,24 +1,24 @@
 //! Limits the decompressed bytes per second of all bodies together.
 //!
-//! `benches/inflate.rs` measures what one thread decompresses and parses, here on an AMD EPYC at 2.4 GHz: 68 MiB/s of a
-//! stream that is flushed per chunk, 93 MiB/s of one that is not, 125 MiB/s of one long text, and 29 MiB/s of events
-//! without content, the slowest body.
+//! `benches/inflate.rs` measures how fast one thread decompresses and parses. An AMD EPYC at 2.4 GHz reaches 68 MiB/s
+//! for a stream with a flush per chunk, 93 MiB/s without flushes, and 125 MiB/s for one long text. The slowest body,
+//! events without content, reaches 29 MiB/s.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Limit on the decompressed bytes per second of bodies with a usual compression ratio. One thread cannot parse more
-/// than 64 MiB/s of a stream, so the limit does not affect bodies that could be observed. The observation channel is
-/// designed for half of this rate, 100,000 chunks of 300 bytes per second.
+/// Limit on the decompressed bytes per second of bodies with a usual compression ratio. One thread parses only slightly
+/// more of a stream with a flush per chunk. Observation is designed for about half of this rate, 100,000 chunks of 300
+/// bytes per second.
 const ORDINARY: Rate = Rate { per_second: 64 << 20, burst: 64 << 20 };
 
-/// Rate limit for bodies with excessive expansion. Even the slowest decoder then uses at most a quarter of the thread,
-/// and half a second for a burst. A response in which a model repeats itself can also expand excessively. A stream of
-/// 16,000 tokens takes 4 MiB.
+/// Limit on the decompressed bytes per second of bodies that expand unusually much. The slowest of these bodies use
+/// about a quarter of the thread, and half a second for a burst. The response of a model that repeats itself can also
+/// expand this much. A stream of 16,000 tokens takes 4 MiB.
 const EXCESSIVE: Rate = Rate { per_second: 8 << 20, burst: 16 << 20 };
 
-/// Shortest time after which a bucket is refilled. Shorter times would round to few bytes.
+/// Minimum time in nanoseconds between two refills of a bucket. A shorter time would round to few bytes.
 const REFILL_NANOS: u64 = 1_000_000;
 
 /// How far a body has grown by decompression.
@@ -26,12 +26,12 @@ const REFILL_NANOS: u64 = 1_000_000;
 pub(crate) enum Expansion {
     /// The body grows as text usually does.
     Ordinary,
-    /// The body grows more than text usually does, because it is repetitive or a decompression bomb.
+    /// The body expands more than text usually does: repetitive text or a decompression bomb.
     Excessive,
 }
 
-/// Token buckets for decompressed bytes. Each kind of expansion has its own bucket, so that decompression bombs do not
-/// use the budget of ordinary traffic.
+/// Token buckets that limit the decompressed bytes per second. Ordinary and excessive bodies have separate buckets, so
+/// that decompression bombs do not use the budget of ordinary traffic.
 #[derive(Debug)]
 pub(crate) struct InflationBudget {
     ordinary: Bucket,

@@ -1,10 +1,10 @@
-//! Memory budgets, from which permits take bytes until they are dropped.
+//! Limits memory with budgets. A permit takes bytes from a budget, and returns the bytes when the permit is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A memory budget in bytes. A budget can be a part of another budget. Memory that the part grants then also counts
-/// against the other budget.
+/// A memory limit in bytes. A budget can have a parent, such as the budget of the process. Memory taken from a budget
+/// also counts against its parent.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     most: usize,
@@ -12,7 +12,7 @@ pub(crate) struct MemoryBudget {
     whole: Option<Arc<Self>>,
 }
 
-/// A share of a budget. Dropping the permit returns its bytes.
+/// Bytes that were taken from a memory budget. Dropping the permit returns the bytes.
 #[derive(Debug)]
 pub struct MemoryPermit {
     budget: Arc<MemoryBudget>,
@@ -24,7 +24,7 @@ impl MemoryBudget {
         Arc::new(Self { most, taken: AtomicUsize::new(0), whole: None })
     }
 
-    /// Creates a budget that is a part of this one and has its own limit.
+    /// Creates a child of this budget, with its own limit of `most` bytes.
     pub(crate) fn part(self: &Arc<Self>, most: usize) -> Arc<Self> {
         Arc::new(Self { most, taken: AtomicUsize::new(0), whole: Some(Arc::clone(self)) })
     }
@@ -63,14 +63,14 @@ impl MemoryPermit {
         Self { budget, bytes: 0 }
     }
 
-    /// Creates a permit for `bytes`, or returns `None` if the budget is too small.
+    /// Takes `bytes` from `budget`. Returns `None` if the budget has too few free bytes.
     pub(crate) fn take(budget: &Arc<MemoryBudget>, bytes: usize) -> Option<Self> {
         let mut permit = Self::empty(Arc::clone(budget));
         permit.resize(bytes).then_some(permit)
     }
 
-    /// Changes the size of the permit to `bytes`. Returns `false` and leaves the permit unchanged if the budget is too
-    /// small. A smaller size is always granted.
+    /// Changes the size of the permit to `bytes`. A smaller size always succeeds. Returns `false` and changes nothing
+    /// if the budget has too few free bytes.
     #[must_use]
     pub fn resize(&mut self, bytes: usize) -> bool {
         let is_granted = match bytes.checked_sub(self.bytes) {

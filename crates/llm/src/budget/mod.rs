@@ -1,8 +1,8 @@
 //! Limits the memory that all parsers of a process hold together, and the bytes that they decompress per second.
 //!
-//! The input is untrusted, and one thread parses the bodies of all requests. Without common limits, many bodies that
-//! are each within their own bounds could exhaust the memory or keep the thread busy. A parser that exceeds a limit
-//! gives its input up and reports [`ParseError::Budget`](crate::frame::ParseError::Budget).
+//! The input is untrusted, and one thread parses the bodies of all requests. Without common limits, many small bodies
+//! could together exhaust the memory or keep the thread busy. A parser that exceeds a limit discards its input and
+//! reports [`ParseError::Budget`](crate::frame::ParseError::Budget).
 
 mod inflation;
 mod memory;
@@ -15,11 +15,11 @@ pub(crate) use inflation::{Expansion, InflationBudget};
 pub(crate) use memory::MemoryBudget;
 pub use memory::MemoryPermit;
 
-/// Memory in bytes of the parsers that share a default budget: 1,300 concurrent gzip streams, or 64 messages of the
-/// maximum size whose end has not arrived.
+/// Default memory in bytes of all parsers that share a budget: 1,300 concurrent gzip streams, or 64 incomplete messages
+/// of the maximum size.
 const DEFAULT_MEMORY: usize = 64 << 20;
 
-/// Maximum memory in bytes of one request: the largest decompressor takes 19.5 MiB, and an incomplete event up to
+/// Maximum memory in bytes of one request. The largest decompressor takes 19.5 MiB. An incomplete event takes up to
 /// twice the maximum size of a frame.
 const MOST_OF_ONE_REQUEST: usize = 24 << 20;
 
@@ -31,7 +31,7 @@ pub struct Budget {
     inflation: Arc<InflationBudget>,
 }
 
-/// The limits of one request, as a part of the limits of the process.
+/// Limits for one request. The request's memory and decompressed bytes also count against the limits of the process.
 #[derive(Clone, Debug)]
 pub struct RequestBudget {
     pub(crate) memory: Arc<MemoryBudget>,
@@ -40,7 +40,7 @@ pub struct RequestBudget {
 }
 
 impl Budget {
-    /// Creates a budget of `memory` bytes, with a limit of the decompressed bytes per second. The caller reports the
+    /// Creates a budget of `memory` bytes that also limits the decompressed bytes per second. The caller reports the
     /// time with [`advance`](Self::advance).
     pub fn new(memory: usize) -> Self {
         Self::with(memory, InflationBudget::default())
@@ -62,7 +62,7 @@ impl Budget {
         }
     }
 
-    /// Reports the time up to which bodies have arrived. A time before the latest one has no effect.
+    /// Reports the time of the latest received bytes. A time before the latest reported time has no effect.
     pub fn advance(&self, to: MonotonicInstant) {
         self.inflation.advance(to);
     }
@@ -74,7 +74,7 @@ impl Budget {
 }
 
 impl Default for Budget {
-    /// Creates a budget for parsers without a clock: the default memory, and no limit of the decompressed bytes per
+    /// Creates a budget for parsers without a clock: the default memory, and no limit on the decompressed bytes per
     /// second.
     fn default() -> Self {
         Self::with(DEFAULT_MEMORY, InflationBudget::unlimited())
@@ -82,7 +82,7 @@ impl Default for Budget {
 }
 
 impl RequestBudget {
-    /// Returns a permit for memory of this request, which has no bytes yet.
+    /// Returns an empty permit. [`MemoryPermit::resize`] takes memory of this request.
     pub fn hold(&self) -> MemoryPermit {
         MemoryPermit::empty(Arc::clone(&self.memory))
     }

@@ -1,9 +1,9 @@
 //! Captures prompts and responses verbatim, for routes that enable content capture.
 //!
 //! Without content capture, no buffer is allocated, and the cost is one branch per piece of a body. With content
-//! capture, each request keeps a bounded part of its body and of the response text until the exchange ends. Both are
-//! then converted to the messages of OpenTelemetry's GenAI semantic conventions, redacted, and exported on the CLIENT
-//! span. Content of unknown types is left out and counted.
+//! capture, a bounded part of the request body and of the response text is kept until the response ends. Then both are
+//! converted to messages of OpenTelemetry's GenAI semantic conventions, redacted, and exported on the CLIENT span.
+//! Content of unknown types is left out and counted.
 
 mod parts;
 mod prefix;
@@ -23,12 +23,12 @@ pub use response::ResponseCapture;
 use crate::dialect::Api;
 use tokengauge_types::label::{Label, Name};
 
-/// Number of bytes by which the scanned text exceeds the exported text. If a text is truncated, redaction removes this
-/// number of bytes from its end. A secret that is cut in two is therefore either recognized or removed.
+/// Number of bytes that are searched for secrets beyond the exported text. Redaction removes this number of bytes from
+/// the end of a truncated text. A secret that is cut in two is therefore either recognized or removed.
 const MARGIN: usize = 4 << 10;
 
 /// Maximum number of messages and parts in a request, and in a response. An empty part takes one or two bytes in a
-/// request, but sixty bytes in the captured content.
+/// request, but sixty bytes after conversion.
 const MOST_PARTS: usize = 4_096;
 
 /// The text that replaces a secret.
@@ -43,7 +43,8 @@ pub struct CapturePolicy {
 }
 
 impl CapturePolicy {
-    /// Default limit: about 16,000 tokens. Most prompts fit completely, but an agent's whole repository does not.
+    /// Default limit in bytes: about 16,000 tokens. Most prompts fit completely, but an agent's whole repository does
+    /// not.
     pub const MAX_BYTES: usize = 64 << 10;
 }
 
@@ -69,7 +70,7 @@ impl FromIterator<(Label, CapturePolicy)> for CapturePolicies {
     }
 }
 
-/// The redacted content of one exchange, as JSON of the semantic conventions. Empty content is absent.
+/// The redacted content of a request and its response, as JSON of the GenAI semantic conventions. `None` if empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CapturedContent {
     pub input_messages: Option<String>,
@@ -91,7 +92,7 @@ struct Bounded {
 }
 
 impl Bounded {
-    /// Appends as much of `piece` as fits into `room` (bytes), and reduces `room` accordingly.
+    /// Appends as much of `piece` as fits into `room` (bytes), and subtracts the appended bytes from `room`.
     fn push(&mut self, piece: &str, room: &mut usize) {
         let fits = floor(piece, *room);
         if !self.cut {

@@ -15,7 +15,7 @@ pub fn refusal(content: &str) -> Value {
     json!({"type": "refusal", "content": content})
 }
 
-/// Returns a tool call. The conventions require a name, so it is empty if the message has none.
+/// Returns a tool call. Without `name`, the name is empty, because the conventions require one.
 pub fn tool_call(id: Option<&str>, name: Option<&str>, arguments: Value) -> Value {
     let name = name.unwrap_or_default();
     let mut part = json!({"type": "tool_call", "name": name});
@@ -55,17 +55,17 @@ pub fn function(name: &str, description: Option<&str>, parameters: Option<&Value
     tool
 }
 
-/// Returns the definition of a tool that the provider implements. Without a name, its type is used as its name.
+/// Returns the definition of a tool that the provider implements. Without `name`, `kind` is the name.
 pub fn tool(kind: &str, name: Option<&str>) -> Value {
     json!({"type": kind, "name": name.unwrap_or(kind)})
 }
 
-/// Returns tool arguments as JSON if `text` is valid JSON, and otherwise as text.
+/// Parses tool arguments. Returns `text` as a JSON string if `text` is not valid JSON.
 pub fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 
-/// Adds a field to an object if it has a value.
+/// Adds the field `key` to a JSON object. Does nothing if `value` is `None`.
 pub fn add(object: &mut Value, key: &str, value: Option<impl Into<Value>>) {
     if let (Some(fields), Some(value)) = (object.as_object_mut(), value) {
         fields.insert(key.to_owned(), value.into());

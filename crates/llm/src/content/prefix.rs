@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Marks the end of a truncated text until the text is redacted. The character is not assigned in Unicode. If a client
-/// sends the character, the captured text ends at this point.
+/// Marks the end of a truncated text until the text is redacted. Unicode assigns no meaning to this character. If a
+/// client sends the character, the captured text ends there.
 pub const CUT: char = '\u{10ffff}';
 
 /// Parses the beginning of a JSON text. Returns `None` if it is not JSON.
@@ -25,7 +25,7 @@ pub fn read(bytes: &[u8]) -> Option<Value> {
     })
 }
 
-/// The open values at a position in a JSON text.
+/// The objects, lists and strings that are open at a position in a JSON text.
 #[derive(Debug, Default)]
 struct Open {
     brackets: Vec<char>,

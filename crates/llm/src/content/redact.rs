@@ -1,8 +1,8 @@
 //! Redacts secrets and personal data in captured content.
 //!
 //! The time is proportional to the length of the text for each pattern, because the regular expression engine does not
-//! backtrack. A pattern is applied to each text (a message part, an argument or a key) separately. A secret that is
-//! split across two texts is therefore not found.
+//! backtrack. Each message part, argument and key is searched separately. A secret that is split across two texts is
+//! therefore not found.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Redactor {
         &self.entries
     }
 
-    /// Returns the redacted text. `cut` is set if the original text continues after `text`.
+    /// Returns the redacted text. `cut` is true if `text` is the start of a longer text.
     pub(super) fn text(&self, text: &str, cut: bool) -> String {
         let mut text = text.to_owned();
         for pattern in self.patterns.iter() {

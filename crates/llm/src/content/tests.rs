@@ -13,7 +13,7 @@ fn policy(max_bytes: usize, redact: &[&str]) -> Arc<CapturePolicy> {
     Arc::new(CapturePolicy { max_bytes, redact })
 }
 
-/// Returns the content captured from an exchange whose bodies arrive in pieces of the given size.
+/// Returns the content captured from a request and its response, whose bodies arrive in pieces of the given size.
 fn captured(
     api: Api,
     policy: &Arc<CapturePolicy>,

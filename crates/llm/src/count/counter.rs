@@ -1,5 +1,5 @@
-//! Counts the tokens of one response. The text and the reasoning of each choice are counted separately, with the
-//! model's own tokenizer and in the standard encoding.
+//! Counts the tokens of one response. Each text of each choice, such as its reasoning, is counted with the model's own
+//! tokenizer and in the standard encoding (o200k).
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::budget::RequestBudget;
 use crate::dialect::{Part, TextKind};
 use tokengauge_types::label::Label;
 
-/// Maximum number of separately counted texts per response: text and reasoning of 128 choices, which is OpenAI's
-/// limit. The tokens of further texts are estimated from their bytes, because a hostile upstream could open a tool
-/// call with every event.
+/// Maximum number of separately counted texts per response: text and reasoning of 128 choices, which is OpenAI's limit.
+/// The tokens of further texts are estimated from their bytes, because a hostile upstream could open a tool call with
+/// every event.
 const MOST_STREAMS: usize = 256;
 
 /// The token counts of a response at its end.
@@ -22,7 +22,7 @@ pub struct TokenTotals {
     pub native: u64,
     /// Tokens in the standard encoding, o200k.
     pub standard: u64,
-    /// Tokens in `native` of each kind of text, such as reasoning, in the order of [`TextKind::ALL`].
+    /// Tokens in `native` for each kind of text, such as reasoning. The order is [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
     /// Tokens in `by_kind` that no earlier [`TokenDelta`] contained.
     pub native_unreported: [u32; TextKind::ALL.len()],
@@ -35,7 +35,7 @@ pub struct TokenTotals {
 #[derive(Debug)]
 pub struct TokenCounter {
     tokenizers: Tokenizers,
-    /// The model's own tokenizer. `None` if it is unknown. The last model name applies.
+    /// Tokenizer of the latest model name. `None` if it is unknown.
     own: Option<Tokenizer>,
     /// The tokenizer that counts `native`.
     native: Tokenizer,
@@ -44,7 +44,7 @@ pub struct TokenCounter {
     latest: usize,
     beyond: Beyond,
     held: HeldText,
-    /// Whether all counts so far are exact. False if a part was estimated, or if a text was cut at an unsafe position.
+    /// Whether all counts so far are exact. A count is inexact if the text was estimated or cut at an unsafe position.
     exact: bool,
 }
 
@@ -131,8 +131,8 @@ impl TokenCounter {
         self.native.name()
     }
 
-    /// Enforces the memory limit for texts that are not counted yet. If the last text exceeds the limit, it is counted
-    /// as if it ended here.
+    /// Enforces the memory limit for text that is not counted yet. Above the limit, the latest text is counted as if it
+    /// ended here.
     fn enforce_budget(&mut self) {
         let Some(stream) = self.streams.get_mut(self.latest) else {
             return;
@@ -168,7 +168,7 @@ impl Default for TokenCounter {
     }
 }
 
-/// Bytes of each kind in the texts above the limit [`MOST_STREAMS`]. Their tokens are estimated from the bytes.
+/// Sizes in bytes of the texts beyond [`MOST_STREAMS`], for each kind of text. Tokens are estimated from these sizes.
 #[derive(Clone, Debug, Default)]
 struct Beyond {
     bytes: [u64; TextKind::ALL.len()],

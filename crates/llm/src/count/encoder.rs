@@ -14,17 +14,17 @@ use super::split::OpenPiece;
 use super::table::Vocabulary;
 use super::{CustomTokenizer, Encoding, estimate};
 
-/// Length in bytes up to which the tail, the text without a final count, is counted for every query. No word is
-/// longer.
+/// Maximum length in bytes of a tail that every query counts again. The tail is the end of the text, without a final
+/// count. No word is longer.
 const SHORT_TAIL: usize = 256;
 
-/// Growth after which a tail longer than [`SHORT_TAIL`] is counted again: an eighth. Examples are a run of `=` and
-/// base64 data. Counting at every query would take quadratic time.
+/// A tail longer than [`SHORT_TAIL`], such as base64 data, is counted again only after growth by an eighth. Counting at
+/// every query would take quadratic time.
 const GROWTH: usize = 8;
 
-/// Maximum length of the tail (the text without a final count), in bytes. A longer tail is counted as if the text
-/// ended there, and the total becomes an estimate. This adds at most two tokens per 64 KiB, which contain 8,000 tokens
-/// or more.
+/// Maximum length of the tail (the text without a final count), in bytes. A longer tail is counted as if the text ended
+/// there, and the total becomes an estimate. The cut adds at most two tokens per 64 KiB, which contain 8,000 tokens or
+/// more.
 pub(super) const LONGEST_TAIL: usize = 64 * 1024;
 
 /// Number of bytes of a delta that are processed in one step, so that a long delta is not copied as a whole.
@@ -43,15 +43,14 @@ pub struct TextCounter {
     rules: Rules,
     /// Number of tokens in the text before the tail.
     decided: u64,
-    /// End of the text, without a final count. With a custom tokenizer, [`LEAD`] is put before the tail if the text
-    /// was cut there.
+    /// End of the text, without a final count. After a cut for a custom tokenizer, the tail begins with [`LEAD`].
     tail: Vec<u8>,
     /// The result of the last count of the tail.
     counted: Counted,
     exact: bool,
 }
 
-/// How a text is divided and counted. This depends on the kind of tokenizer.
+/// How a text is divided and counted, which depends on the kind of tokenizer.
 #[derive(Clone, Debug)]
 enum Rules {
     /// A built-in encoding. `open` is the first piece of the tail, usually a word.
@@ -90,8 +89,8 @@ impl TextCounter {
     }
 
     /// Returns the number of tokens in the text so far. The next text can decrease the count by a few tokens: `'v` has
-    /// two tokens, and `'ve` has one. If the tail is longer than 256 bytes, up to an eighth of it may not be counted
-    /// yet.
+    /// two tokens, and `'ve` has one. In a tail (the text without a final count) of more than 256 bytes, up to an
+    /// eighth may not be counted yet.
     pub fn count(&mut self) -> u64 {
         let (length, before) = (self.tail.len(), self.counted.length);
         if length <= SHORT_TAIL || length >= before + before / GROWTH {
@@ -110,22 +109,23 @@ impl TextCounter {
         self.decided + self.counted.tokens
     }
 
-    /// Returns the number of tokens before the tail, which later text cannot change. This number never decreases.
+    /// Returns the number of final tokens, which later text cannot change. This number never decreases.
     pub const fn decided(&self) -> u64 {
         self.decided
     }
 
-    /// Returns the number of tokens that later text probably does not change. Only in rare long runs, a later total is
-    /// lower.
+    /// Returns the number of tokens that later text probably does not change. A later total is lower only in rare long
+    /// runs.
     ///
-    /// The number includes tokens of the tail: at least one, and all except the last few tokens of a long tail.
+    /// The number includes at least one token of the tail (the text without a final count), and all except the last few
+    /// tokens of a long tail.
     pub fn certain(&mut self) -> u64 {
         let tail = self.count().saturating_sub(self.decided);
         self.decided + tail.min(tail.saturating_sub(UNCERTAIN).max(1))
     }
 
-    /// Returns whether the count is exact. It is an estimate if the text was cut at an unsafe position or contains
-    /// characters without a token.
+    /// Returns whether the count is exact. The count is an estimate if the text was cut at an unsafe position or
+    /// contains characters without a token.
     pub const fn is_exact(&self) -> bool {
         self.exact
     }
@@ -135,7 +135,7 @@ impl TextCounter {
         self.tail.capacity()
     }
 
-    /// Counts the tail as if the text ended here, and frees the memory of the tail.
+    /// Counts the rest of the text as if the text ended here, and frees its memory.
     pub fn settle(&mut self) {
         let was_empty = self.tail.is_empty();
         self.decided = self.total();
@@ -149,7 +149,7 @@ impl TextCounter {
         }
     }
 
-    /// Counts the pieces at the start of the tail that later text cannot change, and removes them from the tail.
+    /// Counts the pieces that later text cannot change, and removes these pieces from the start of the tail.
     fn decide_pieces(&mut self) {
         let Self { rules: Rules::BuiltIn { encoding, open }, decided, tail, counted, .. } = self
         else {
@@ -238,8 +238,8 @@ impl TextCounter {
     }
 }
 
-/// Divides `piece` into tokens. `before` is an earlier result. It is continued if it is the result of a shorter prefix
-/// of `piece`.
+/// Divides `piece` into tokens. If `before` is the result of a shorter prefix of `piece`, the division continues from
+/// this result.
 fn merge(vocabulary: &Vocabulary, piece: &[u8], before: Merged) -> Merged {
     match before.length().cmp(&piece.len()) {
         // If each delta is one token, the previous query counted the piece just before this delta decided it.

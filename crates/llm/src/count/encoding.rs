@@ -12,8 +12,8 @@ use super::table::Vocabulary;
 named! {
     /// An encoding: the rules by which a family of models divides text into tokens.
     pub enum Encoding {
-        /// The encoding of GPT-4o, the o series and all later models. Also the standard encoding, in which the text of
-        /// every model is counted so that providers can be compared.
+        /// The encoding of GPT-4o, the o series and all later models. Also the standard encoding: the text of every
+        /// model is counted in it, so that providers can be compared.
         O200k = "o200k_base",
         /// The encoding of GPT-3.5 and GPT-4.
         Cl100k = "cl100k_base",

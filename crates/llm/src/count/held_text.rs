@@ -16,7 +16,7 @@ const OWN: usize = 4 * 1024;
 /// this limit, one hostile response could use the budget of all others.
 const MOST_OF_ONE: usize = 128 * 1024;
 
-/// Counts and limits the bytes of one request's text that is not counted as tokens yet.
+/// Limits the memory for text of one request that is not counted as tokens yet.
 #[derive(Debug)]
 pub(super) struct HeldText {
     bytes: usize,

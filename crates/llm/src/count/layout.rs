@@ -39,13 +39,14 @@ impl Packed {
     }
 }
 
-/// One step of the split automaton, in 16 bits. It contains the number of the next state, and flags about the text
+/// One step of the split automaton, in 16 bits. A step contains the number of the next state, and flags about the text
 /// since the start of the piece.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Step(u16);
 
 impl Step {
-    /// The start state (number 1), in which no byte was read yet. In state 0, the piece cannot become longer.
+    /// The start state, which has number 1. No byte of the piece was read yet. State 0 means that the piece cannot
+    /// become longer.
     pub const START: Self = Self(1 << Self::STATE_SHIFT);
     /// Replaces a missing step. It ends every piece.
     pub const CUT_SHORT: Self = Self(u16::MAX);
@@ -54,7 +55,7 @@ impl Step {
     /// Flag: the last character is not part of the piece but begins the next piece. The pattern `\s+(?!\S)` requires
     /// this before a visible character.
     pub const DROPS_LAST: u16 = 1 << 1;
-    /// Flag: the piece is decided. Later text cannot change its length.
+    /// Flag: later text cannot change the length of the piece.
     pub const IS_OVER: u16 = 1 << 2;
     /// Flag: if the text ends here, the whole text read so far is the piece.
     pub const ACCEPTS_AT_END: u16 = 1 << 3;
@@ -85,8 +86,8 @@ impl Step {
     }
 }
 
-/// One slot of the hash table from the bytes of a token to its rank. The slot contains rank + 1 and a tag, which is a
-/// part of the hash. An empty slot is 0. Tokens with another tag need no comparison of bytes.
+/// One slot of the hash table that maps the bytes of a token to its rank (the token number). The slot contains rank + 1
+/// and a tag, which is a part of the hash. An empty slot is 0. A token with another tag needs no comparison of bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Slot(u32);
 

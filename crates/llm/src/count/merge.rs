@@ -13,8 +13,8 @@ use super::table::Vocabulary;
 /// Pieces of Chinese and Japanese text are rarely longer.
 const SHORT: usize = 128;
 
-/// The key of two neighbours that form no token, higher than all other keys. Keys are signed, because x86-64 without
-/// extensions can compare several numbers at once only if they are signed.
+/// Key of two neighbours that form no token, higher than all other keys. Keys are signed, because x86-64 without
+/// extensions compares several numbers at once only if they are signed.
 const NEVER: i32 = i32::MAX;
 
 /// The result of merging a piece, from which the merge can be resumed when the piece grows.
@@ -33,7 +33,7 @@ pub struct Merged {
     last: u64,
 }
 
-/// Minimum length of a piece, in bytes, for which an earlier result is continued. Shorter pieces are divided again,
+/// Minimum length in bytes of a piece for which an earlier result is reused. A shorter piece is divided from the start,
 /// which is as fast.
 const WORTH_RESUMING: usize = 8;
 
@@ -41,8 +41,7 @@ const WORTH_RESUMING: usize = 8;
 const ATTEMPTS: [u32; 3] = [2, 4, 8];
 
 impl Vocabulary {
-    /// Divides `piece` into tokens. `before` is the result for a prefix of the piece, from which the division
-    /// continues.
+    /// Divides `piece` into tokens. Continues from `before`, the result for a prefix of the piece.
     pub fn merge(&self, piece: &[u8], before: Merged) -> Merged {
         // In English text, nine of ten pieces are a single token.
         if self.rank(piece).is_some() {
@@ -107,8 +106,8 @@ impl Merged {
         (length > 0).then_some(length)
     }
 
-    /// Appends a token of `length` bytes. A result with a token of 256 or more bytes, which no vocabulary has, could
-    /// not be continued.
+    /// Appends a token of `length` bytes. A token of 256 or more bytes, which no vocabulary has, would prevent a
+    /// continuation.
     pub fn add(&mut self, length: usize) {
         self.length += length;
         self.tokens += 1;
@@ -135,8 +134,8 @@ fn each_token(vocabulary: &Vocabulary, piece: &[u8], out: impl FnMut(usize)) {
 struct Row<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
-    /// For each part, the rank of the token that the part and the next part form, in the upper bits. The lower bits
-    /// are the part's start. The lowest key is therefore the leftmost pair of the lowest rank.
+    /// For each part, a sort key of the pair of this part and the next part. The upper bits are the rank of the pair's
+    /// token. The lower bits are the part's start. The lowest key is therefore the leftmost pair of the lowest rank.
     keys: [i32; SHORT],
     /// Start of the preceding part. Undefined for the first part.
     befores: [u8; SHORT],

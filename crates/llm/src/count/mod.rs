@@ -36,7 +36,7 @@ pub use tokenizer::{Tokenizer, TokenizerAssignment, TokenizerError, Tokenizers};
 pub const SUPPORTS_TOKENIZER_JSON: bool = cfg!(feature = "hf-tokenizers");
 
 named! {
-    /// Where a token count comes from, which determines how far it can be trusted.
+    /// Origin of a token count, which determines the accuracy of the count.
     #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Source {
@@ -44,7 +44,7 @@ named! {
         Reported = "reported",
         /// tokengauge counted the text with the model's own tokenizer.
         Counted = "counted",
-        /// This program counted the text with another encoding, or estimated the count from the number of bytes.
+        /// The text was counted with another encoding, or the count was estimated from the number of bytes.
         Estimated = "estimated",
     }
 }

@@ -4,10 +4,10 @@ use tiktoken_rs::tokenizer::{Tokenizer as Listed, get_tokenizer};
 
 use super::Encoding;
 
-/// Returns the model's own encoding. Returns `None` if it is unknown, because most providers do not publish it.
+/// Returns the model's own encoding, or `None` if it is unknown. Most providers do not publish their encodings.
 ///
-/// Accepts the spellings of providers: after a path (`openai/gpt-4o`), after a vendor (`openai.gpt-oss-120b`), before
-/// a variant (`gpt-oss:20b`), or as a fine-tuned model (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
+/// Accepts the spellings of providers: after a path (`openai/gpt-4o`), after a vendor (`openai.gpt-oss-120b`), before a
+/// variant (`gpt-oss:20b`), or as a fine-tuned model (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
 pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     let name = base_name(model).to_ascii_lowercase();
     if is_newer(&name) {
@@ -23,7 +23,8 @@ pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     }
 }
 
-/// Returns the model name without path, vendor and variant, and without the additions for a fine-tuned model.
+/// Returns the model name without path, vendor, variant and additions for a fine-tuned model: `gpt-4o-mini` for
+/// `ft:gpt-4o-mini:acme::id`.
 fn base_name(model: &str) -> &str {
     let (_, name) = model.rsplit_once('/').unwrap_or(("", model));
     let name = name.strip_prefix("ft:").unwrap_or(name);
@@ -50,7 +51,7 @@ fn is_newer(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// All names and prefixes of tiktoken 0.14.0, and Azure's spellings. Each prefix has a suffix added.
+    /// All names and prefixes of tiktoken 0.14.0, and Azure's spellings. Each prefix is completed with a sample suffix.
     const NAMES: [(Encoding, &[&str]); 4] = [
         (
             Encoding::O200k,

@@ -61,8 +61,8 @@ impl OpenPiece {
         Self { step: Step::START, read: 0, end: 0, drops_last: false }
     }
 
-    /// Reads the new part of `text`, which starts at the start of the piece. If later text cannot change the piece,
-    /// returns its end and starts the next piece there. A few bytes after this end are then read again.
+    /// Reads the new part of `text`, which begins with the piece. Returns the end of the piece if later text cannot
+    /// change it. The next piece starts at this end, and a few bytes after the end are read again.
     pub fn read_on(&mut self, splitter: &Splitter, text: &[u8]) -> Option<usize> {
         for byte in text.get(self.read..)? {
             self.step = splitter.step(self.step, *byte);

@@ -1,4 +1,4 @@
-//! The vocabulary of an encoding. It maps the bytes of a token to the rank, which is the number of the token.
+//! The vocabulary of an encoding, which maps the bytes of each token to its number (the rank).
 
 use super::layout::{self, Slot};
 
@@ -40,7 +40,8 @@ impl Vocabulary {
         Self { bytes, ends, slots, pairs }
     }
 
-    /// Returns the rank of the token with these bytes. Tokens of a lower rank are formed first.
+    /// Returns the rank of the token with these bytes, or `None` if no token has these bytes. Tokens of a lower rank
+    /// are formed first.
     #[inline]
     pub fn rank(&self, bytes: &[u8]) -> Option<u32> {
         match bytes {

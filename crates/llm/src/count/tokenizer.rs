@@ -70,8 +70,8 @@ impl Tokenizers {
         Self { entries: entries.into() }
     }
 
-    /// Returns the model's own tokenizer. Returns `None` if it is unknown. A pattern matches the full name or the part
-    /// after the last slash: `llama-*` also matches `meta-llama/Llama-3.1-8B`.
+    /// Returns the model's own tokenizer, or `None` if it is unknown. A pattern matches the full name or the part after
+    /// the last slash: `llama-*` also matches `meta-llama/Llama-3.1-8B`.
     pub fn of(&self, model: &str) -> Option<Tokenizer> {
         let (_, base) = model.rsplit_once('/').unwrap_or(("", model));
         let fits = |entry: &&Entry| entry.pattern.matches(model) || entry.pattern.matches(base);

@@ -21,11 +21,11 @@ const RATIO: u64 = 250;
 /// take about 160 MB.
 const MOST: u64 = 256 << 20;
 
-/// Ratio of decompressed to compressed bytes up to which a body is ordinary. [`RATIO`] describes the ratios of real
+/// Maximum ratio of decompressed to compressed bytes of an ordinary body. [`RATIO`] describes the ratios of real
 /// bodies.
 const ORDINARY_RATIO: u64 = 32;
 
-/// Number of decompressed bytes that are ordinary at any ratio, because a short body may repeat itself.
+/// Number of decompressed bytes that count as ordinary at any ratio, because a short body may repeat itself.
 const ORDINARY_FREE: u64 = 16 << 10;
 
 /// The limits of one body.
@@ -46,7 +46,7 @@ impl Bounds {
     }
 }
 
-/// Returns whether it is ordinary that `taken` compressed bytes become `written` decompressed bytes.
+/// Returns the kind of expansion of a body that expands from `taken` compressed to `written` decompressed bytes.
 pub(super) const fn expansion(taken: u64, written: u64) -> Expansion {
     if written <= ORDINARY_RATIO.saturating_mul(taken).saturating_add(ORDINARY_FREE) {
         Expansion::Ordinary

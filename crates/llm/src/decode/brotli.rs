@@ -10,8 +10,8 @@ use super::DecodeError;
 use super::Step;
 use crate::budget::{MemoryBudget, MemoryPermit};
 
-/// Part of the memory budget for the decoder's state and its few small allocations, in bytes. [`SMALL`] is the limit
-/// of a small allocation.
+/// Bytes of the memory budget that are reserved for the decoder's state and its small allocations. [`SMALL`] limits a
+/// small allocation.
 const STATE: usize = 16 << 10;
 
 /// Maximum size in bytes of an allocation that is part of [`STATE`]. Such an allocation always succeeds, because the

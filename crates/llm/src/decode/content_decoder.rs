@@ -66,15 +66,14 @@ impl ContentDecoder {
         }
     }
 
-    /// Handles the end of a body that HTTP delivered completely. If the encoded data is incomplete, an error is
-    /// recorded.
+    /// Handles the end of a body that HTTP delivered completely. Records an error if the encoded data is incomplete.
     pub fn end(&mut self) {
         if self.is_short() {
             self.error = Some(ParseError::Encoding);
         }
     }
 
-    /// Returns whether the encoding is unknown. The body is then not decoded.
+    /// Returns whether the body is ignored because its encoding is unknown.
     pub const fn is_unread(&self) -> bool {
         matches!(self.state, State::Unread)
     }
@@ -89,7 +88,7 @@ impl ContentDecoder {
         matches!(&self.state, State::Encoded(decompressor) if decompressor.finish().is_err())
     }
 
-    /// Returns why the body was not decoded completely. Returns `None` without such a problem.
+    /// Returns why the body was not decoded completely. Returns `None` if no error occurred.
     pub const fn error(&self) -> Option<ParseError> {
         self.error
     }

@@ -14,7 +14,7 @@ use crate::budget::{MemoryBudget, MemoryPermit};
 /// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB, and 14 KiB for tables and state.
 const MEMORY: usize = 48 << 10;
 
-/// Base-2 logarithm of the window size. This is the largest window that encoders can use.
+/// Base-2 logarithm of the window size. Encoders cannot use a larger window.
 const WINDOW_BITS: u8 = 15;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -97,7 +97,7 @@ fn run(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (Step, bool
 /// Returns whether data that begins with these two bytes has the zlib format.
 ///
 /// The zlib format has compression method 8, a window of at most 32 KiB, and a check that makes the two bytes a
-/// multiple of 31. Raw deflate data cannot begin with such bytes: the first byte would start a stored block with a
+/// multiple of 31. Raw deflate data cannot begin with such bytes. The first byte would start a stored block with a
 /// padding bit of 1, but every encoder writes 0.
 fn is_zlib(first: [u8; 2]) -> bool {
     let [method, _] = first;

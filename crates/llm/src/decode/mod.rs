@@ -44,7 +44,7 @@ use codec::Codec;
 use coding::Coding;
 pub use content_decoder::ContentDecoder;
 
-/// Size in bytes of the output buffer of one decompression step. Most chunks of a stream are shorter.
+/// Size in bytes of the output buffer of one decompression step. Most chunks of a stream fit.
 const SCRATCH: usize = 4 << 10;
 
 /// Removes the content encoding of one body.
@@ -67,7 +67,7 @@ struct Limits {
 struct Step {
     read: usize,
     written: usize,
-    /// Error that was found after the output of this step. No step follows.
+    /// Error in the data after the output of this step. Decompression ends with this step.
     fault: Option<DecodeError>,
 }
 
@@ -89,7 +89,7 @@ pub enum DecodeError {
     Corrupt,
     /// The output or the window (the decoder's history buffer) exceeds the limit of one body.
     TooLarge,
-    /// The output or the memory exceeds the budget that all bodies share.
+    /// The decompressed bytes or the memory exceed the budget that all bodies share.
     OverBudget,
 }
 
@@ -112,7 +112,7 @@ impl Decompressor {
 
     /// Decompresses the next bytes and passes the output to `out`, piece by piece.
     ///
-    /// After an error, all later input is ignored. How much output precedes the error depends on the coding.
+    /// After an error, all later input is ignored. The amount of output before the error depends on the coding.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), DecodeError> {
         if self.is_abandoned() {
             return Ok(());
@@ -125,12 +125,12 @@ impl Decompressor {
         inflated
     }
 
-    /// Returns an error if the body is incomplete. A body that was given up counts as complete.
+    /// Returns an error if the compressed data ended too early. Returns `Ok` if decompression had already stopped.
     pub fn finish(&self) -> Result<(), DecodeError> {
         if self.stages.iter().all(Stage::is_whole) { Ok(()) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Gives up decompression because bytes were lost. Later data cannot be decompressed without them.
+    /// Stops decompression after a loss of bytes, because later data depends on the lost bytes.
     pub fn give_up(&mut self) {
         self.stages = Vec::new();
     }
@@ -152,7 +152,7 @@ impl fmt::Debug for Decompressor {
 /// Decompressor of one coding.
 struct Stage {
     coding: Coding,
-    /// Decompressor, which is created when the first byte arrives. Many responses name an encoding but have no body.
+    /// Decompressor. Created when the first byte arrives, because many responses name an encoding but have no body.
     codec: Option<Codec>,
     written: u64,
 }

@@ -104,8 +104,7 @@ fn new(header: &str) -> Decompressor {
     Decompressor::new(header, &RequestBudget::default()).unwrap().unwrap()
 }
 
-/// Returns the output of `inflater` for `wire`. Also returns the first error of `push`. Without such an error, returns
-/// the result of `finish`.
+/// Returns the output of `inflater` for `wire`, with the first error of `push`, or else the result of `finish`.
 fn take(mut inflater: Decompressor, wire: &[&[u8]]) -> (Vec<u8>, Result<(), DecodeError>) {
     let mut plain = Vec::new();
     for bytes in wire {
@@ -464,7 +463,7 @@ fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Valid first bytes of each format. Without them, decoders reject random bytes at once.
+/// Valid first bytes of each format. Decoders reject random bytes without such a beginning at once.
 const BEGINNINGS: [&[u8]; 6] = [
     b"",
     b"\x1f\x8b\x08\0\0\0\0\0\0\xff",

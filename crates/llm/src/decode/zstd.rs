@@ -80,7 +80,7 @@ impl Zstd {
     }
 }
 
-/// Returns an error code in the form that the library returns: as a negative size.
+/// Returns an error code as the library does: as a negative size.
 fn error(code: ZSTD_ErrorCode) -> usize {
     0_usize.wrapping_sub(code as usize)
 }

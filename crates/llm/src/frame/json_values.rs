@@ -46,7 +46,7 @@ enum Place {
     Bare,
     /// In a line that is skipped because some of its bytes were lost.
     Lost,
-    /// After the array. Also used for an array of which bytes were lost.
+    /// After the array, or in an array that lost bytes. All later bytes are ignored.
     Over,
 }
 

@@ -23,8 +23,8 @@ use sniff::{Framing, Sniffer};
 pub use sse::Sse;
 pub use websocket::{Message, SkipReason, WebSocket};
 
-/// Maximum size of a frame (one message) in bytes. The largest event seen in production has 101 KB. This is a
-/// Responses event that repeats instructions and tools. Ten times this size is still harmless.
+/// Maximum size of a frame (one message) in bytes. The largest event seen in production has 101 KB: a Responses event
+/// that repeats instructions and tools. Ten times this size is still harmless.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
 /// Splits a body into frames (messages). The first bytes of the body determine the format, because content types are
@@ -136,7 +136,7 @@ impl Framer {
     }
 }
 
-/// How an API uses JSON at the top level of a response. This applies if the content type does not decide.
+/// How an API uses JSON at the top level of a response. A content type for JSON lines overrides `Single` and `Lines`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum JsonFraming {
     /// The body is one message, even if its first byte is `[`.
@@ -173,8 +173,8 @@ pub enum Frame<'a> {
 }
 
 named! {
-    /// A problem in the observed bytes. It is counted and reported in the record of the request, and never fails the
-    /// request.
+    /// A problem in the bytes of a request or response. The problem is counted and reported in the request record, and
+    /// never fails the request.
     pub enum ParseError {
         /// A frame exceeded the size limit and was skipped.
         Oversize = "oversize",
@@ -184,8 +184,8 @@ named! {
         BadJson = "bad_json",
         /// Text is not valid UTF-8.
         BadText = "bad_text",
-        /// The body ended inside a frame, or before the end of a streamed array. Not reported for a body that HTTP did
-        /// not deliver completely.
+        /// The body ended inside a frame, or before the end of a streamed array. Reported only if HTTP delivered the
+        /// whole body.
         Unterminated = "unterminated",
         /// Bytes were lost before the observer received them.
         Gap = "gap",
@@ -193,8 +193,8 @@ named! {
         Encoding = "encoding",
         /// The decompressed size or the window exceeds its limit. The rest of the body is ignored.
         DecompressionLimit = "decompression_limit",
-        /// The budget that all requests share had no room for a part of the body: its memory, or its decompressed size.
-        /// The part is ignored.
+        /// A part of the body exceeded the memory or the decompressed bytes that all requests share. This part is
+        /// ignored.
         Budget = "budget",
         /// A parser panicked. The data collected before the panic still counts.
         Panic = "panic",

@@ -11,8 +11,8 @@ use super::scan::{Scanner, Stop};
 /// start of an AWS message (the prelude).
 const HELD: usize = PRELUDE;
 
-/// Maximum number of bytes of a JSON body that are buffered to look for a second JSON value. The first line of a
-/// stream has a few hundred bytes, except if it contains the prompt. A longer value counts as the whole body.
+/// Maximum number of bytes of a JSON body that are buffered to look for a second JSON value. The first line of a stream
+/// usually has a few hundred bytes, but can contain the prompt. A longer value counts as the whole body.
 const DOUBT: usize = 1 << 16;
 
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
@@ -67,12 +67,12 @@ impl Sniffer {
         Self { declared, json, held: Vec::new(), doubt: None }
     }
 
-    /// Returns the format that the content type declares, for a body of which no byte is available.
+    /// Returns the format that the content type declares. Used for a body without any bytes.
     pub fn declared(&self) -> Framing {
         self.declared.unwrap_or(Framing::Single)
     }
 
-    /// Returns the format of a body whose first bytes fit no format clearly. The content type decides.
+    /// Returns the format of a body whose first bytes show no format. The content type decides.
     pub fn settle(&self, lead: &[u8]) -> Framing {
         match self.declared {
             Some(Framing::Sse) => Framing::Sse,
@@ -194,13 +194,13 @@ fn declared(content_type: &str) -> Option<Framing> {
     }
 }
 
-/// Returns whether an AWS message can begin with this byte, the highest byte of its length. The length is at most
-/// slightly above 24 MiB, so this byte is 0 or 1.
+/// Returns whether an AWS message can begin with this byte, the highest byte of its length. Messages have at most
+/// slightly more than 24 MiB, so this byte is 0 or 1.
 fn begins_message(byte: u8) -> bool {
     byte <= 1
 }
 
-/// Search for a second value in a body that begins with a JSON object.
+/// Search for a second value in a body that begins with a JSON object. A second value shows JSON lines.
 #[derive(Debug)]
 struct Doubt {
     scanner: Scanner<true>,

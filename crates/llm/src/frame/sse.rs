@@ -53,7 +53,8 @@ struct Pending<'a> {
 
 impl Sse {
     /// Creates a parser. `cap` is the maximum length in bytes of all lines of an event. The parser uses at most twice
-    /// this memory, because the event's data and the current line are separate vectors that double when they are full.
+    /// this memory. The reason is that the event's data and the current line are separate vectors, which double when
+    /// they are full.
     pub fn new(cap: usize) -> Self {
         Self {
             cap,

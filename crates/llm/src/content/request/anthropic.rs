@@ -1,4 +1,4 @@
-//! Converts requests to Anthropic Messages, on every platform that serves this API.
+//! Converts captured requests of the Anthropic Messages API, on every platform that serves this API.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Converts requests in formats that OpenAI introduced and most providers adopted: messages, prompts and Responses
-//! items.
+//! Converts captured requests in formats that OpenAI introduced and most providers adopted: messages, prompts and
+//! Responses items.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Converts requests to Bedrock: to the Converse API, and to models in their own format.
+//! Converts captured requests of Bedrock: the Converse API, and requests in a model's own format.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Converts requests to Gemini `generateContent`, on every platform that serves this API.
+//! Converts captured requests of Gemini's `generateContent`, on every platform that serves this API.
 
 use serde_json::Value;
 

@@ -17,7 +17,8 @@ use crate::dialect::{Api, Family};
 #[derive(Debug)]
 pub struct RequestCapture {
     policy: Arc<CapturePolicy>,
-    /// The permit for the captured bytes. `None` if the budget was used up. The content is then marked as truncated.
+    /// Memory for the captured request and response. `None` if the budget was used up. The content is then marked as
+    /// truncated.
     permit: Option<MemoryPermit>,
     body: Vec<u8>,
     /// Whether the body exceeded the limit.
@@ -53,7 +54,7 @@ impl RequestCapture {
         &self.policy
     }
 
-    /// Returns whether the budget of all captures allows a capture of the response, too.
+    /// Returns whether memory was reserved for the captured request and response.
     pub const fn has_room(&self) -> bool {
         self.permit.is_some()
     }
@@ -75,7 +76,7 @@ impl RequestCapture {
         self.cut |= fits.len() < bytes.len();
     }
 
-    /// Stops the capture because bytes were lost, and later bytes do not follow the captured part.
+    /// Stops the capture after a loss of bytes, because later bytes do not continue the captured part.
     pub const fn gap(&mut self) {
         self.lost = true;
         self.cut = true;
@@ -136,7 +137,7 @@ impl Messages {
         self.left_out += 1;
     }
 
-    /// Adds a message, unless none of its parts could be converted.
+    /// Adds a message. A message without converted parts is left out.
     fn say(&mut self, role: &str, name: Option<&str>, parts: Vec<Value>) {
         if !parts.is_empty() && self.has_room(parts.len()) {
             self.input.push(super::parts::message(role, name, parts));
@@ -150,7 +151,7 @@ impl Messages {
         parts
     }
 
-    /// Adds a system instruction, or counts it as left out if it has no text.
+    /// Adds a system instruction. An instruction without text counts as left out.
     fn instruct_or_leave_out(&mut self, text: Option<&str>) {
         match text {
             Some(text) => self.instruct(text),
@@ -158,7 +159,7 @@ impl Messages {
         }
     }
 
-    /// Adds a tool definition, or counts it as left out if it has no name.
+    /// Adds a tool definition. A tool without a name counts as left out.
     fn offer_function(&mut self, tool: &Value, parameters: Option<&Value>) {
         match word(tool, "name") {
             Some(name) => {
@@ -194,7 +195,7 @@ fn word<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key)?.as_str()
 }
 
-/// Returns the list under a key. A single value is returned as a list of one.
+/// Returns the list under `key`. A single value is returned as a list of one.
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     match value.get(key) {
         Some(Value::Array(items)) => items,

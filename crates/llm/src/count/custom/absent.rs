@@ -1,4 +1,4 @@
-//! Replaces custom tokenizers in a build without support for them. The type has no values.
+//! Replaces custom tokenizers in a build without the feature `hf-tokenizers`.
 
 use super::TokenizerError;
 use tokengauge_types::label::Label;

@@ -6,8 +6,8 @@
 //! them. Most tokenizers also separate Chinese and Japanese punctuation from the word before it. `probe.rs` tests each
 //! tokenizer for these properties when it is loaded.
 
-/// A letter that is put before the text after a cut. Without this letter, some tokenizers would insert or remove a
-/// blank at the beginning. The tokens of the letter are subtracted from the count.
+/// Letter that is put before the text after a cut. Without this letter, some tokenizers would insert or remove a blank
+/// at the beginning. The tokens of the letter are subtracted from the count.
 pub(in super::super) const LEAD: &str = "a";
 
 /// Kinds of positions at which a text can be cut without changing the number of its tokens.
@@ -15,7 +15,8 @@ pub(in super::super) const LEAD: &str = "a";
 pub struct Cuts {
     /// Before a blank between two letters or digits.
     pub words: bool,
-    /// Before a blank next to one or two other visible ASCII characters, which are frequent in code.
+    /// Before a blank between two visible characters, if one of them is an ASCII sign. Such blanks are frequent in
+    /// code.
     pub signs: bool,
     /// Before Chinese or Japanese punctuation that ends a clause, between two letters or digits.
     pub clauses: bool,
@@ -55,8 +56,8 @@ fn is_visible(character: char) -> bool {
     character.is_ascii_graphic() || character.is_alphanumeric()
 }
 
-/// Returns the position two characters before `from`. A cut depends on three characters, so the last of them may have
-/// arrived just now.
+/// Returns the position two characters before `from`. Whether a position is safe depends on three characters, and the
+/// third may have arrived just now.
 fn two_characters_before(text: &str, from: usize) -> usize {
     let before = text.get(..from).unwrap_or_default().chars().rev();
     let bytes: usize = before.take(2).map(char::len_utf8).sum();

@@ -1,13 +1,13 @@
 //! Tests at which positions a text can be cut for a custom tokenizer. Many different texts are cut at every candidate
 //! position. The parts must have as many tokens as the whole text.
 //!
-//! This is a test and not a proof. However, it covers the whole tokenizer and does not depend on an analysis of its
-//! components. Each token that contains a candidate position is also tested. `tests.rs` applies the test to tokenizers
-//! of every family.
+//! This is a test and not a proof. However, the test covers the whole tokenizer and does not depend on an analysis of
+//! its components. Each token that contains a candidate position is also tested. `tests.rs` applies the test to
+//! tokenizers of every family.
 
 use super::{CustomTokenizer, Cuts, LEAD};
 
-/// Number of random texts. It is large enough that a rare character occurs next to every sign about twenty times.
+/// Number of random texts. With this number, a rare character occurs next to every sign about twenty times.
 const TEXTS: usize = 400;
 
 /// Number of atoms (entries of [`ATOMS`]) per text.

@@ -22,7 +22,7 @@ pub struct CustomTokenizer {
     cuts: Cuts,
     /// Number of tokens of [`LEAD`].
     lead: u64,
-    /// Hash of the file's content, by which an unchanged file is recognized.
+    /// Hash of the file's content, which shows whether the file has changed.
     fingerprint: u64,
 }
 

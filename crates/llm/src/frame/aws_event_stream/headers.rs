@@ -1,9 +1,9 @@
-//! Parses the headers of an AWS event stream message. They contain the kind of the message and the name of its event.
+//! Parses the headers of an AWS event stream message: the kind of the message and the name of its event.
 
 use crate::frame::Frame;
 
-/// Returns the frame for a message. The text of an exception is in the payload. The text of an `error` without payload
-/// is in a header. A missing header counts as empty. Returns `None` if the headers violate the format.
+/// Returns the frame for a message, or `None` if the headers violate the format. A missing header counts as empty. The
+/// text of an exception is in the payload. The text of an `error` without payload is in a header.
 pub fn frame<'a>(headers: &'a [u8], payload: &'a [u8]) -> Option<Frame<'a>> {
     let [mut message_type, mut event_type, mut exception_type]: [&[u8]; 3] = [b""; 3];
     let [mut error_code, mut error_message]: [&[u8]; 2] = [b""; 2];

@@ -15,7 +15,7 @@ mod headers;
 use super::held::Held;
 use super::{Frame, ParseError};
 
-/// Size in bytes of the prelude at the start of a message. It contains two lengths and their checksum.
+/// Size in bytes of the start of a message (the prelude): two lengths and their checksum.
 pub const PRELUDE: usize = 12;
 
 /// Size in bytes of the checksum at the end of a message.

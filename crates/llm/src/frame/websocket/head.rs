@@ -102,7 +102,8 @@ impl Head {
         Some(Frame { kind, last, begins, left, mask: self.mask(), is_code_lost: false })
     }
 
-    /// Returns the length of the header in bytes, as far as the received bytes determine it.
+    /// Returns the length of the header in bytes. Returns 2 until the second byte, which determines the length, has
+    /// arrived.
     fn wanted(&self) -> usize {
         let [_, second, ..] = self.bytes;
         if self.len < 2 {
@@ -131,7 +132,7 @@ impl Head {
         }
     }
 
-    /// Returns the mask. The mask of a frame without a mask is zero, which leaves the payload unchanged.
+    /// Returns the mask. A frame without a mask has the mask zero, which leaves the payload unchanged.
     fn mask(&self) -> [u8; 4] {
         let mut mask = [0; 4];
         let key = self.bytes.iter().skip(2 + self.length_bytes());
@@ -147,7 +148,7 @@ impl Frame {
         self.left
     }
 
-    /// Splits `bytes` into payload of this frame and the rest. This payload then counts as received.
+    /// Splits `bytes` into payload of this frame and the rest. Counts this payload as received.
     pub fn split<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let (piece, rest) = bytes.split_at_checked(left).unwrap_or((bytes, b""));

@@ -17,7 +17,7 @@ use super::ParseError;
 /// hour afterwards.
 const MOST_KEPT: usize = 16 * 1024;
 
-/// Parses the WebSocket data that one side of the connection sends.
+/// Parses the WebSocket data that one end of the connection sends.
 #[derive(Debug)]
 pub struct WebSocket {
     cap: usize,
@@ -36,7 +36,7 @@ enum State {
     Head(Head),
     /// Inside the payload of a frame.
     Payload(Frame),
-    /// A close frame or a protocol violation was received. Later data is ignored.
+    /// Terminal state after a close frame or a protocol violation. Later data is ignored.
     Over,
 }
 
@@ -47,7 +47,7 @@ pub enum Message<'a> {
     Text(&'a [u8]),
     /// A message whose content was not read.
     Skipped(SkipReason),
-    /// The sender closes the connection, with a close code if the number is present. No message follows.
+    /// The sender closes the connection. `None` if the sender gave no close code. No message follows.
     Close(Option<u16>),
     /// A parse error.
     ParseError(ParseError),
@@ -102,9 +102,9 @@ impl WebSocket {
         }
     }
 
-    /// Handles the loss of `bytes` bytes. If all of them belong to the payload of one frame, only the message of this
-    /// frame is lost. In other cases, the rest of the connection is ignored, because the start of the next frame is
-    /// unknown.
+    /// Handles the loss of `bytes` bytes. If the lost bytes are in the payload of one frame, only the message of this
+    /// frame is lost. In other cases, the start of the next frame is unknown, and the rest of the connection is
+    /// ignored.
     pub fn gap(&mut self, bytes: u64, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return self.give_up();
@@ -141,7 +141,7 @@ impl WebSocket {
         self.text.capacity()
     }
 
-    /// Discards the current message, because the memory budget is used up. The next message is parsed again.
+    /// Discards the current message, because the memory budget is used up. Parsing continues with the next message.
     pub fn discard_message(&mut self) {
         if self.message.is_some() {
             self.message = Some(Content::Skipped(SkipReason::Lost));
