@@ -53,7 +53,7 @@ pub struct TextCounter {
 /// How a text is divided and counted, which depends on the kind of tokenizer.
 #[derive(Clone, Debug)]
 enum Rules {
-    /// A built-in encoding. `open` is the first piece of the tail, usually a word.
+    /// A built-in encoding. `open` is the last piece of the text so far, usually a word. Later text can extend it.
     BuiltIn { encoding: Encoding, open: OpenPiece },
     /// A custom tokenizer. The tail starts at the last safe cut position. Without safe positions, the tail is the
     /// whole text.

@@ -134,8 +134,9 @@ fn each_token(vocabulary: &Vocabulary, piece: &[u8], out: impl FnMut(usize)) {
 struct Row<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
-    /// For each part, a sort key of the pair of this part and the next part. The upper bits are the rank of the pair's
-    /// token. The lower bits are the part's start. The lowest key is therefore the leftmost pair of the lowest rank.
+    /// One key for each part, which describes the pair of this part and the next one. The upper bits contain the rank
+    /// of the token that the pair would form, and the lower bits the start of the part. The pair to merge next has the
+    /// lowest key: the lowest rank, and the leftmost pair among equal ranks.
     keys: [i32; SHORT],
     /// Start of the preceding part. Undefined for the first part.
     befores: [u8; SHORT],
