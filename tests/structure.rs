@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use imports::{Module, cycles};
+use regex::Regex;
 
 /// Packages without I/O, async runtime or telemetry library. Their functions get the time as an argument.
 const PURE: [&str; 3] = ["types", "llm", "measure"];
@@ -134,6 +135,59 @@ fn every_file_is_declared() {
         }
     }
     assert!(undeclared.is_empty(), "no mod line for:\n{}", undeclared.join("\n"));
+}
+
+/// A file that is embedded in the program but excluded from the build of the image breaks this build.
+#[test]
+fn embedded_files_are_part_of_the_image_build() {
+    let ignored = root().join("deploy/docker/Dockerfile.dockerignore");
+    let ignored = fs::read_to_string(ignored).unwrap();
+    let embedded = Regex::new(r#"include_(?:str|bytes)!\(\s*(?:concat!\(\s*)?"([^"]+)""#).unwrap();
+    let mut found = Vec::new();
+    for package in packages() {
+        for file in rust_files(&root().join(package_folder(&package)).join("src")) {
+            let text = fs::read_to_string(&file).unwrap();
+            let name = file.strip_prefix(root()).unwrap().to_str().unwrap();
+            if name.ends_with("tests.rs") || name.contains("/tests/") {
+                continue;
+            }
+            let program = text.split("#[cfg(test)]").next().unwrap();
+            for captures in embedded.captures_iter(program) {
+                found.push(resolved(&format!("{}/../{}", name, &captures[1])));
+            }
+        }
+    }
+    assert!(found.iter().any(|path| path.starts_with("docs/runbooks")), "{found:?}");
+    let missing: Vec<_> = found.iter().filter(|path| !is_copied(path, &ignored)).collect();
+    assert!(missing.is_empty(), "excluded by Dockerfile.dockerignore: {missing:?}");
+}
+
+/// Removes `..` and `.` from a path of the repository.
+fn resolved(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/').filter(|part| !matches!(*part, "." | "")) {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// Whether Docker copies a file. The last line that matches the path decides. A line after `!` includes the path.
+fn is_copied(path: &str, ignored: &str) -> bool {
+    let mut copied = true;
+    for line in ignored.lines().filter(|line| !line.starts_with('#')) {
+        let (included, pattern) = match line.strip_prefix('!') {
+            Some(pattern) => (true, pattern),
+            None => (false, line.trim_end_matches("/*")),
+        };
+        if Path::new(path).starts_with(pattern) {
+            copied = included;
+        }
+    }
+    copied
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
