@@ -112,7 +112,7 @@ impl<'a> Stats<'a> {
                 started: rfc3339(started.unix_nanos()),
                 uptime_seconds: at.since(MonotonicInstant::ZERO).as_secs_f64(),
             },
-            routes: load.lanes.iter().map(RouteView::of).collect(),
+            routes: load.routes.iter().map(RouteView::of).collect(),
             total: Traffic::of(&total.input, &total.output, &total.recent),
             models: models(load),
             drift: drift.flows.iter().map(DriftView::of).collect(),
@@ -135,8 +135,8 @@ impl<'a> RouteView<'a> {
     fn of(reading: &'a RouteReading) -> Self {
         let counts = RequestPhase::ALL.into_iter().zip(reading.active);
         Self {
-            route: &reading.lane.route,
-            position: reading.lane.position,
+            route: &reading.route_key.route,
+            position: reading.route_key.position,
             in_flight: counts.map(|(state, count)| (state.as_str(), count)).collect(),
             queue_depth: reading.queue_depth(),
             stalled: reading.silence.iter().map(|silence| silence.stalled).sum(),

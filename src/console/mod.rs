@@ -115,10 +115,10 @@ impl Row {
     }
 
     fn total(load: &load::Reading, rows: &[Self]) -> Self {
-        let in_flight = load.lanes.iter().map(|lane| lane.active.iter().sum::<u64>());
+        let in_flight = load.routes.iter().map(|route| route.active.iter().sum::<u64>());
         Self {
             output: rows.iter().fold(None, |total, row| sum(total, row.output)),
-            queue: load.lanes.iter().map(load::RouteReading::queue_depth).sum(),
+            queue: load.routes.iter().map(load::RouteReading::queue_depth).sum(),
             in_flight: in_flight.sum(),
             finished: rows.iter().map(|row| row.finished).sum(),
             failed: rows.iter().map(|row| row.failed).sum(),
@@ -187,11 +187,11 @@ mod tests {
 
     #[test]
     fn merges_routes_of_a_model_and_sorts_by_output() {
-        let lane = RouteKey { route: Label::known("a"), position: ProxyPosition::Outbound };
+        let route_key = RouteKey { route: Label::known("a"), position: ProxyPosition::Outbound };
         let load = load::Reading {
             quotas: Vec::new(),
-            lanes: vec![RouteReading {
-                lane,
+            routes: vec![RouteReading {
+                route_key,
                 active: [1, 2, 3, 4],
                 backend_waiting: None,
                 silence: [load::StalledStreams::default(); 2],

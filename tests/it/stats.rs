@@ -190,9 +190,9 @@ async fn the_total_includes_every_model_and_the_page_identifies_the_process() {
     assert_eq!(total["time_to_first_token_seconds"]["count"], 18);
     let throughput = &stats["total"]["throughput_tokens_per_second"];
     assert_eq!(throughput["total"]["5m"], Value::Null, "not covered");
-    let lane = &stats["routes"][0];
-    assert_eq!((&lane["route"], &lane["queue_depth"]), (&"sim".into(), &0.into()));
-    assert_eq!(lane["in_flight"]["streaming"], 0);
+    let route = &stats["routes"][0];
+    assert_eq!((&route["route"], &route["queue_depth"]), (&"sim".into(), &0.into()));
+    assert_eq!(route["in_flight"]["streaming"], 0);
     let process = &stats["process"];
     assert_eq!(process["version"], env!("CARGO_PKG_VERSION"));
     assert!(process["uptime_seconds"].as_f64() > Some(0.0));

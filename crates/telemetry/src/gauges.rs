@@ -16,7 +16,7 @@ use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::{self, BURN_WINDOWS};
 use tokengauge_measure::timing::StallPhase;
 
-use crate::attributes::{label, of_budget, of_flow, of_lane, sorted, with, word};
+use crate::attributes::{label, of_budget, of_flow, of_route_key, sorted, with, word};
 use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::{Attribute, Metric, health, tokengauge};
@@ -126,28 +126,28 @@ impl Registrar<'_> {
 
     /// Registers the metrics of each route: requests in flight, queues and stalled streams.
     fn routes(&self) {
-        let lanes: Group<RouteReading> = Group {
-            readings: |snapshot| &snapshot.load.lanes,
+        let routes: Group<RouteReading> = Group {
+            readings: |snapshot| &snapshot.load.routes,
             most: MOST_ROUTES,
-            base: |reading| Some(of_lane(&reading.lane)),
+            base: |reading| Some(of_route_key(&reading.route_key)),
         };
         let states = (key::STATE, RequestPhase::ALL.map(RequestPhase::as_str));
-        self.labelled(&tokengauge::ACTIVE_REQUESTS, &lanes, states, |reading| {
+        self.labelled(&tokengauge::ACTIVE_REQUESTS, &routes, states, |reading| {
             reading.active.map(|count| Some(i64::try_from(count).unwrap_or(i64::MAX)))
         });
         let awaited = (key::STALL_PHASE, StallPhase::ALL.map(StallPhase::as_str));
-        self.labelled(&tokengauge::STREAM_STALLED, &lanes, awaited, |reading| {
+        self.labelled(&tokengauge::STREAM_STALLED, &routes, awaited, |reading| {
             reading.silence.map(|silence| Some(silence.stalled))
         });
-        self.labelled(&tokengauge::STREAM_MAX_IDLE_TIME, &lanes, awaited, |reading| {
+        self.labelled(&tokengauge::STREAM_MAX_IDLE_TIME, &routes, awaited, |reading| {
             reading.silence.map(|silence| Some(silence.longest?.as_secs_f64()))
         });
         let with_bound: Group<RouteReading> = Group {
             base: |reading| {
                 let bound = word(key::PRECISION, reading.bound().as_str());
-                Some(with(&of_lane(&reading.lane), &[bound]))
+                Some(with(&of_route_key(&reading.route_key), &[bound]))
             },
-            ..lanes
+            ..routes
         };
         self.one_each(&tokengauge::QUEUE_DEPTH, &with_bound, |reading| Some(reading.queue_depth()));
     }

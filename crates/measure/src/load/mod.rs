@@ -7,10 +7,10 @@
 //! so its mean over the whole window is correct.
 
 mod flow;
-mod lanes;
 mod quota;
 mod recent;
 mod retries;
+mod routes;
 
 pub use self::flow::ModelLoad;
 pub use self::quota::{LimitType, RateLimitReading, RateLimitTracker};
@@ -26,7 +26,7 @@ use crate::load::recent::Segment;
 use crate::record::MetricLabels;
 use crate::timing::OutputRateRange;
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::ProxyPosition;
+use tokengauge_types::event::{ProxyPosition, RouteFacts};
 use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::label_enum;
 
@@ -51,6 +51,12 @@ label_enum! {
 pub struct RouteKey {
     pub route: Label,
     pub position: ProxyPosition,
+}
+
+impl RouteKey {
+    pub fn of(route: &RouteFacts) -> Self {
+        Self { route: route.name.clone(), position: route.position }
+    }
 }
 
 /// Model key: the label set of the throughput metrics.
@@ -82,7 +88,7 @@ impl ModelKey {
 /// Load at one instant, for gauges, `/stats` and the console.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    pub lanes: Vec<RouteReading>,
+    pub routes: Vec<RouteReading>,
     pub flows: Vec<ModelReading>,
     pub total: TotalReading,
     /// Remaining rate limits that providers reported in response headers. [`Load`] leaves this list empty;
@@ -101,7 +107,7 @@ pub struct TotalReading {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteReading {
-    pub lane: RouteKey,
+    pub route_key: RouteKey,
     /// Requests in each phase, in the order of [`RequestPhase::ALL`].
     pub active: [u64; RequestPhase::ALL.len()],
     /// Streams that wait for a token: first those before their first token, then those after it.
@@ -252,7 +258,7 @@ pub struct FinishedRequest {
 #[derive(Debug, Default)]
 pub struct Load {
     /// Number of requests in each phase, by route key.
-    lanes: FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>,
+    routes: FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>,
     /// Index of each model key in `flows`. Entries are never removed, so that a [`ModelId`] always stays valid.
     places: FxHashMap<ModelKey, ModelId>,
     flows: Vec<(ModelKey, Option<Box<ModelLoad>>)>,
@@ -299,7 +305,7 @@ impl Load {
         // Means add up, but model keys peak at different times.
         let [input, output] = throughput(at, &tracks);
         Reading {
-            lanes: self.route_readings(),
+            routes: self.route_readings(),
             flows,
             total: TotalReading { input, output, recent: recent.summary() },
             quotas: Vec::new(),
@@ -333,22 +339,22 @@ mod tests {
         }
     }
 
-    fn lane() -> RouteKey {
+    fn route_key() -> RouteKey {
         RouteKey { route: Label::known("default"), position: ProxyPosition::Outbound }
     }
 
     #[test]
     fn a_transition_keeps_the_number_in_flight() {
         let mut load = Load::default();
-        load.know(&lane());
-        load.enter(&lane(), RequestPhase::Waiting);
-        load.enter(&lane(), RequestPhase::Waiting);
-        load.shift(&lane(), RequestPhase::Waiting, RequestPhase::Streaming);
-        assert_eq!(load.queue_depth(&lane()), 1);
-        let lanes = load.reading(MonotonicInstant::ZERO).lanes;
-        assert_eq!((lanes[0].active, lanes[0].queue_depth()), ([0, 1, 1, 0], 1));
-        load.leave(&lane(), RequestPhase::Streaming);
-        assert_eq!(load.reading(MonotonicInstant::ZERO).lanes[0].active, [0, 1, 0, 0]);
+        load.know(&route_key());
+        load.enter(&route_key(), RequestPhase::Waiting);
+        load.enter(&route_key(), RequestPhase::Waiting);
+        load.shift(&route_key(), RequestPhase::Waiting, RequestPhase::Streaming);
+        assert_eq!(load.queue_depth(&route_key()), 1);
+        let routes = load.reading(MonotonicInstant::ZERO).routes;
+        assert_eq!((routes[0].active, routes[0].queue_depth()), ([0, 1, 1, 0], 1));
+        load.leave(&route_key(), RequestPhase::Streaming);
+        assert_eq!(load.reading(MonotonicInstant::ZERO).routes[0].active, [0, 1, 0, 0]);
     }
 
     #[test]

@@ -137,14 +137,14 @@ fn counts_every_end_of_a_call() {
 #[test]
 fn queue_is_exact_while_the_engine_reports_it() {
     let mut stage = Stage::new(None);
-    let lane = tokengauge_measure::load::RouteKey {
+    let route_key = tokengauge_measure::load::RouteKey {
         route: Label::known("default"),
         position: tokengauge_types::event::ProxyPosition::Outbound,
     };
-    stage.requests.track_route(&lane);
+    stage.requests.track_route(&route_key);
     let mut depth = |millis| {
-        let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
-        (lane.queue_depth(), lane.bound())
+        let route = stage.requests.reading(at(millis)).0.routes.remove(0);
+        (route.queue_depth(), route.bound())
     };
     assert_eq!(depth(0), (0, Precision::UpperBound));
     let told = EngineReading {
@@ -154,8 +154,8 @@ fn queue_is_exact_while_the_engine_reports_it() {
     };
     stage.requests.backends.asked(at(0), WallTime::default(), &Label::known("gpu"), Ok(told));
     let mut depth = |millis| {
-        let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
-        (lane.queue_depth(), lane.bound())
+        let route = stage.requests.reading(at(millis)).0.routes.remove(0);
+        (route.queue_depth(), route.bound())
     };
     assert_eq!(depth(15_000), (7, Precision::Exact));
     assert_eq!(depth(15_001), (0, Precision::UpperBound));

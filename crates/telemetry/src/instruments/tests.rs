@@ -222,8 +222,8 @@ fn load() -> Reading {
     };
     Reading {
         quotas: quotas(),
-        lanes: vec![RouteReading {
-            lane: lane_of(&testing::route()),
+        routes: vec![RouteReading {
+            route_key: RouteKey::of(&testing::route()),
             active: [1, 2, 3, 4],
             backend_waiting: None,
             silence: [1, 2].map(|stalled| StalledStreams {
@@ -298,9 +298,9 @@ fn representative() -> MetricsSnapshot {
     let route = testing::route();
     instruments.initialize_routes(&[Arc::clone(&route)]);
     instruments.record_start(&route);
-    let lane = lane_of(&route);
+    let route_key = RouteKey::of(&route);
     let quarter = Duration::from_millis(250);
-    instruments.record_waiting(&lane, quarter);
+    instruments.record_waiting(&route_key, quarter);
     Component::ALL.into_iter().for_each(|part| instruments.record_delay(part, quarter));
     instruments.live(&testing::series()).record_stream_time(quarter, quarter);
     SAMPLES.into_iter().for_each(|sample| instruments.live(&testing::series()).record(sample));
@@ -430,10 +430,10 @@ fn unknown_values_of_a_backend_are_absent() {
 
 #[test]
 fn a_queue_depth_of_the_engine_is_exact() {
-    let mut lane = load().lanes.remove(0);
-    assert_eq!((lane.queue_depth(), lane.bound()), (3, Precision::UpperBound));
-    lane.backend_waiting = Some(9);
-    assert_eq!((lane.queue_depth(), lane.bound()), (10, Precision::Exact));
+    let mut route = load().routes.remove(0);
+    assert_eq!((route.queue_depth(), route.bound()), (3, Precision::UpperBound));
+    route.backend_waiting = Some(9);
+    assert_eq!((route.queue_depth(), route.bound()), (10, Precision::Exact));
 }
 
 /// Returns the expected Prometheus name of a metric. This function implements the rules of Prometheus' translator
