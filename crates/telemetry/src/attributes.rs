@@ -48,12 +48,12 @@ pub fn of_series(series: &MetricLabels) -> Vec<KeyValue> {
     sorted(attributes)
 }
 
-pub fn of_flow(flow: &ModelKey) -> Vec<KeyValue> {
+pub fn of_model_key(model_key: &ModelKey) -> Vec<KeyValue> {
     sorted(vec![
-        label(key::PROVIDER, &flow.provider),
-        label(key::REQUEST_MODEL, &flow.model),
-        label(key::ROUTE, &flow.route),
-        word(key::POSITION, flow.position.as_str()),
+        label(key::PROVIDER, &model_key.provider),
+        label(key::REQUEST_MODEL, &model_key.model),
+        label(key::ROUTE, &model_key.route),
+        word(key::POSITION, model_key.position.as_str()),
     ])
 }
 

@@ -10,13 +10,13 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use tokengauge_measure::drift::{Direction, ModelDrift};
 use tokengauge_measure::engine::{self, ScrapeResult};
 use tokengauge_measure::load::{
-    LimitType, MOST_FLOWS, RateLimitReading, RequestPhase, RouteReading, Throughput,
+    LimitType, MAX_MODEL_KEYS, RateLimitReading, RequestPhase, RouteReading, Throughput,
 };
 use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::{self, BURN_WINDOWS};
 use tokengauge_measure::timing::StallPhase;
 
-use crate::attributes::{label, of_budget, of_flow, of_route_key, sorted, with, word};
+use crate::attributes::{label, of_budget, of_model_key, of_route_key, sorted, with, word};
 use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::{Attribute, Metric, health, tokengauge};
@@ -154,18 +154,18 @@ impl Registrar<'_> {
 
     /// Registers the metrics of each model: throughput, and drift of the workload.
     fn models(&self) {
-        let most = MOST_FLOWS;
+        let most = MAX_MODEL_KEYS;
         self.series(&tokengauge::TOKEN_THROUGHPUT, move |snapshot, gauge| {
-            for flow in snapshot.load.flows.iter().take(most) {
-                let base = of_flow(&flow.flow);
-                observe_throughput(gauge, &base, "input", &flow.input);
-                observe_throughput(gauge, &base, "output", &flow.output);
+            for reading in snapshot.load.models.iter().take(most) {
+                let base = of_model_key(&reading.model_key);
+                observe_throughput(gauge, &base, "input", &reading.input);
+                observe_throughput(gauge, &base, "output", &reading.output);
             }
         });
         let drift: Group<ModelDrift> = Group {
-            readings: |snapshot| &snapshot.drift.flows,
+            readings: |snapshot| &snapshot.drift.models,
             most,
-            base: |reading| Some(of_flow(&reading.flow)),
+            base: |reading| Some(of_model_key(&reading.model_key)),
         };
         let directions = (key::TOKEN_TYPE, Direction::ALL.map(Direction::as_str));
         self.labelled(&tokengauge::WORKLOAD_DRIFT, &drift, directions, |reading| {
@@ -179,8 +179,8 @@ impl Registrar<'_> {
         // metrics.
         let requests: Group<RateLimitReading> = Group {
             readings: |snapshot| &snapshot.load.quotas,
-            most: MOST_FLOWS * LimitType::ALL.len(),
-            base: |reading| Some(of_flow(&reading.flow)),
+            most: MAX_MODEL_KEYS * LimitType::ALL.len(),
+            base: |reading| Some(of_model_key(&reading.model_key)),
         };
         self.one_each(&tokengauge::RATE_LIMIT_REQUESTS_REMAINING, &requests, |reading| {
             reading.allowance.remaining.filter(|_| reading.limited == LimitType::Requests)
@@ -191,7 +191,7 @@ impl Registrar<'_> {
         let any: Group<RateLimitReading> = Group {
             base: |reading| {
                 let limited = word(key::LIMIT_TYPE, reading.limited.as_str());
-                Some(with(&of_flow(&reading.flow), &[limited]))
+                Some(with(&of_model_key(&reading.model_key), &[limited]))
             },
             ..requests
         };

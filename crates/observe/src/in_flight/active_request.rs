@@ -155,7 +155,7 @@ impl ActiveRequest {
         let Some(series) = self.exchange.series() else {
             return;
         };
-        let model_id = load.flow(&ModelKey::of(&series));
+        let model_id = load.model_id(&ModelKey::of(&series));
         let live = instruments.live(&series);
         if let Some((status, source)) = self.exchange.response_start() {
             instruments.initialize_response(&live, status, source);
@@ -255,8 +255,10 @@ impl ActiveRequest {
         }
         if let Some(call) = &record.call {
             // A call without a response of an upstream has no live measurements, but it has ended too.
-            let model_id = live
-                .map_or_else(|| load.flow(&ModelKey::of(&call.series)), |meters| meters.model_id);
+            let model_id = live.map_or_else(
+                || load.model_id(&ModelKey::of(&call.series)),
+                |meters| meters.model_id,
+            );
             account(load, model_id, &record, call, sum);
         }
         record

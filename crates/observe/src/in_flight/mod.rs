@@ -283,8 +283,8 @@ impl InFlightRequests {
     /// `reading`.
     fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
         let sustained = |route: &Label| {
-            let flows = reading.flows.iter().filter(|flow| flow.flow.route == *route);
-            let rates = flows.map(|flow| flow.output.five_minutes);
+            let models = reading.models.iter().filter(|model| model.model_key.route == *route);
+            let rates = models.map(|model| model.output.five_minutes);
             rates.sum::<Option<f64>>()
         };
         self.costs.token_prices(sustained)

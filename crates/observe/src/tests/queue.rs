@@ -270,10 +270,10 @@ fn rate_limits_are_current_while_the_response_streams() {
     }
     scene.finish(1, 3_000);
     let (load, _) = scene.requests.reading(at(12_000));
-    let [RateLimitReading { flow, limited, allowance }] = &load.quotas[..] else {
+    let [RateLimitReading { model_key, limited, allowance }] = &load.quotas[..] else {
         panic!("{:?}", load.quotas);
     };
-    assert_eq!((flow.provider.as_str(), flow.model.as_str()), ("openai", "gpt-4o"));
+    assert_eq!((model_key.provider.as_str(), model_key.model.as_str()), ("openai", "gpt-4o"));
     let expected = RateLimit {
         limit: Some(50),
         remaining: Some(39),

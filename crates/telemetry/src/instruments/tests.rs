@@ -133,8 +133,8 @@ fn snapshot() -> StateSnapshot {
             amount: 1.25,
         }],
         drift: drift::Reading {
-            flows: vec![drift::ModelDrift {
-                flow: flow(),
+            models: vec![drift::ModelDrift {
+                model_key: model_key(),
                 lengths: [drift::LengthReading {
                     index: Some(0.3),
                     ..drift::LengthReading::default()
@@ -190,7 +190,7 @@ fn backend() -> engine::Reading {
     }
 }
 
-fn flow() -> ModelKey {
+fn model_key() -> ModelKey {
     ModelKey {
         provider: Label::known("openai"),
         model: Label::known("gpt-4o"),
@@ -201,7 +201,7 @@ fn flow() -> ModelKey {
 
 fn quotas() -> Vec<RateLimitReading> {
     let quota = |limited| RateLimitReading {
-        flow: flow(),
+        model_key: model_key(),
         limited,
         allowance: RateLimit {
             limit: Some(500),
@@ -231,8 +231,8 @@ fn load() -> Reading {
                 longest: Some(Duration::from_secs(10 * stalled)),
             }),
         }],
-        flows: vec![ModelReading {
-            flow: flow(),
+        models: vec![ModelReading {
+            model_key: model_key(),
             input: throughput,
             output: throughput,
             recent: Summary::default(),
