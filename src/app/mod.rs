@@ -423,7 +423,7 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
         if let Some(observer) = observer.upgrade() {
             let wall = clock::wall_now();
             observer.with_current_state(|requests, at| {
-                requests.backends.asked(at, wall, upstream, reading);
+                requests.backends.record_scrape(at, wall, upstream, reading);
             });
         }
     })

@@ -250,10 +250,10 @@ impl Registrar<'_> {
         });
         let results = (key::SCRAPE_RESULT, ScrapeResult::ALL.map(ScrapeResult::as_str));
         self.labelled(&health::SELF_SCRAPES, &upstreams, results, |reading| {
-            reading.asked.map_or([None; ScrapeResult::ALL.len()], |counts| counts.map(Some))
+            reading.scrapes.map_or([None; ScrapeResult::ALL.len()], |counts| counts.map(Some))
         });
         self.one_each(&health::SELF_IMPLAUSIBLE, &upstreams, |reading| {
-            reading.asked.map(|_| reading.implausible)
+            reading.scrapes.map(|_| reading.implausible)
         });
         // The series of an engine are absent until the type of the engine is recognized.
         let engines: Group<engine::Reading> = Group {

@@ -63,7 +63,7 @@ impl ActiveRequest {
     /// pages do not warm up a backend.
     pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
         if self.warmth.is_none() && self.exchange.is_call() {
-            self.warmth = backends.admitted(at, &self.route_key.route);
+            self.warmth = backends.record_admission(at, &self.route_key.route);
         }
     }
 
@@ -324,7 +324,7 @@ pub(super) fn record_warmth(
     if let Some(call) = &mut record.call {
         let load = call.timings.and_then(|timings| timings.load);
         call.warm =
-            Some(if well { backends.answered(at, &upstream, warmth, load) } else { warmth });
+            Some(if well { backends.record_success(at, &upstream, warmth, load) } else { warmth });
     }
 }
 

@@ -406,7 +406,7 @@ impl InFlightRequests {
     fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {
         self.tcp_info.read(&mut request.exchange.connections, true);
         if let Some((upstream, _)) = &request.warmth {
-            self.backends.left(at, upstream);
+            self.backends.record_end(at, upstream);
         }
         let Self { load, slos, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
         let warmth = request.warmth.take();

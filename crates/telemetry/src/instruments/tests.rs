@@ -185,7 +185,7 @@ fn backend() -> engine::Reading {
         prefix_cache: Some(0.25),
         asleep: Some(false),
         warm: Some(WarmupState::Warming),
-        asked: Some([7, 1, 0, 0, 0, 0, 0, 0]),
+        scrapes: Some([7, 1, 0, 0, 0, 0, 0, 0]),
         implausible: 2,
     }
 }
