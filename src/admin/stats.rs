@@ -112,31 +112,31 @@ impl<'a> Stats<'a> {
                 started: rfc3339(started.unix_nanos()),
                 uptime_seconds: at.since(MonotonicInstant::ZERO).as_secs_f64(),
             },
-            routes: load.lanes.iter().map(RouteView::of).collect(),
+            routes: load.routes.iter().map(RouteView::of).collect(),
             total: Traffic::of(&total.input, &total.output, &total.recent),
             models: models(load),
-            drift: drift.flows.iter().map(DriftView::of).collect(),
+            drift: drift.models.iter().map(DriftView::of).collect(),
             backends,
         }
     }
 }
 
 fn models<'a>(load: &'a load::Reading) -> Vec<ModelView<'a>> {
-    let mut flows: Vec<_> = load.flows.iter().collect();
-    flows.sort_by(|a, b| a.flow.by_name().cmp(&b.flow.by_name()));
+    let mut models: Vec<_> = load.models.iter().collect();
+    models.sort_by(|a, b| a.model_key.by_name().cmp(&b.model_key.by_name()));
     let view = |reading: &'a load::ModelReading| ModelView {
-        names: Names::of(&reading.flow),
+        names: Names::of(&reading.model_key),
         traffic: Traffic::of(&reading.input, &reading.output, &reading.recent),
     };
-    flows.into_iter().map(view).collect()
+    models.into_iter().map(view).collect()
 }
 
 impl<'a> RouteView<'a> {
     fn of(reading: &'a RouteReading) -> Self {
         let counts = RequestPhase::ALL.into_iter().zip(reading.active);
         Self {
-            route: &reading.lane.route,
-            position: reading.lane.position,
+            route: &reading.route_key.route,
+            position: reading.route_key.position,
             in_flight: counts.map(|(state, count)| (state.as_str(), count)).collect(),
             queue_depth: reading.queue_depth(),
             stalled: reading.silence.iter().map(|silence| silence.stalled).sum(),
@@ -145,12 +145,12 @@ impl<'a> RouteView<'a> {
 }
 
 impl<'a> Names<'a> {
-    const fn of(flow: &'a ModelKey) -> Self {
+    const fn of(model_key: &'a ModelKey) -> Self {
         Self {
-            provider: &flow.provider,
-            model: &flow.model,
-            route: &flow.route,
-            position: flow.position,
+            provider: &model_key.provider,
+            model: &model_key.model,
+            route: &model_key.route,
+            position: model_key.position,
         }
     }
 }
@@ -209,7 +209,7 @@ impl<'a> DriftView<'a> {
     fn of(reading: &'a drift::ModelDrift) -> Self {
         let lengths = Direction::ALL.into_iter().zip(reading.lengths);
         Self {
-            names: Names::of(&reading.flow),
+            names: Names::of(&reading.model_key),
             lengths: lengths.map(|(direction, reading)| (direction.as_str(), reading)).collect(),
         }
     }

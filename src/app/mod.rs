@@ -19,7 +19,7 @@ use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
 use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader};
 use tokengauge_llm::budget::Budget;
-use tokengauge_measure::load::RequestPhase;
+use tokengauge_measure::load::{RequestPhase, RouteKey};
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
 use tokengauge_observe::{InFlightRequests, Observer, Sinks};
@@ -37,7 +37,7 @@ mod slo_state;
 mod views;
 
 use self::descriptors::{DescriptorBudget, Lowered};
-use self::routing::{backends, lane, route_table, unrouted};
+use self::routing::{backends, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
 /// Maximum time for the last work of observer and exporters at shutdown. Kubernetes may kill a sidecar 2 s after
@@ -396,7 +396,7 @@ fn requests(
 /// Applies the settings of the observer that a reload may change, except the objectives.
 fn apply(requests: &mut InFlightRequests, config: &Config) {
     for route in &config.routes {
-        requests.track_route(&lane(&route.facts));
+        requests.track_route(&RouteKey::of(&route.facts));
     }
     requests.tokenizers = config.tokenizers.clone();
     requests.contents = config.contents.clone();
@@ -423,7 +423,7 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
         if let Some(observer) = observer.upgrade() {
             let wall = clock::wall_now();
             observer.with_current_state(|requests, at| {
-                requests.backends.asked(at, wall, upstream, reading);
+                requests.backends.record_scrape(at, wall, upstream, reading);
             });
         }
     })

@@ -7,7 +7,6 @@ use crate::forward::{self, Identity, RouteTable, Upstream};
 use crate::route::RouteMatcher;
 use crate::scrape;
 use tokengauge_measure::engine::Backend;
-use tokengauge_measure::load::RouteKey;
 use tokengauge_types::event::RouteFacts;
 
 /// Route name in telemetry for requests that match no route.
@@ -39,10 +38,6 @@ pub(super) fn route_table(
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
     RouteFacts { position: config.position, ..RouteFacts::to(UNROUTED, UNROUTED, 0) }
-}
-
-pub(super) fn lane(facts: &RouteFacts) -> RouteKey {
-    RouteKey { route: facts.name.clone(), position: facts.position }
 }
 
 /// Returns the upstreams whose engine is scraped or whose warm-up is tracked, with their routes.

@@ -75,8 +75,8 @@ impl View {
         live: impl IntoIterator<Item = Live<'a>>,
     ) -> Self {
         let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
-        for flow in &load.flows {
-            rows.entry(flow.flow.model.as_str()).or_default().add(flow);
+        for reading in &load.models {
+            rows.entry(reading.model_key.model.as_str()).or_default().add(reading);
         }
         for exchange in live {
             let row = rows.entry(exchange.model.unwrap_or(UNKNOWN)).or_default();
@@ -97,8 +97,8 @@ impl View {
 impl Row {
     /// Adds the figures of one route to the row of its model. Rates and counts are added up. Percentiles cannot be
     /// added up, so the row shows the percentiles of a single busy route.
-    fn add(&mut self, flow: &load::ModelReading) {
-        let recent = &flow.recent;
+    fn add(&mut self, reading: &load::ModelReading) {
+        let recent = &reading.recent;
         if recent.finished >= self.finished || self.first_token_p50.is_none() {
             let first = recent.time_to_first_token;
             self.first_token_p50 =
@@ -108,17 +108,17 @@ impl Row {
             self.per_stream =
                 recent.output_rate.map(|percentiles| percentiles.p50).or(self.per_stream);
         }
-        self.output = sum(self.output, flow.output.latest);
-        self.peak = sum(self.peak, flow.output.peak);
+        self.output = sum(self.output, reading.output.latest);
+        self.peak = sum(self.peak, reading.output.peak);
         self.finished += recent.finished;
         self.failed += recent.failed;
     }
 
     fn total(load: &load::Reading, rows: &[Self]) -> Self {
-        let in_flight = load.lanes.iter().map(|lane| lane.active.iter().sum::<u64>());
+        let in_flight = load.routes.iter().map(|route| route.active.iter().sum::<u64>());
         Self {
             output: rows.iter().fold(None, |total, row| sum(total, row.output)),
-            queue: load.lanes.iter().map(load::RouteReading::queue_depth).sum(),
+            queue: load.routes.iter().map(load::RouteReading::queue_depth).sum(),
             in_flight: in_flight.sum(),
             finished: rows.iter().map(|row| row.finished).sum(),
             failed: rows.iter().map(|row| row.failed).sum(),
@@ -162,9 +162,9 @@ mod tests {
     use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
-    fn flow(model: &str, route: &str, latest: Option<f64>, finished: u64) -> ModelReading {
+    fn model(model: &str, route: &str, latest: Option<f64>, finished: u64) -> ModelReading {
         ModelReading {
-            flow: ModelKey {
+            model_key: ModelKey {
                 provider: Label::known("p"),
                 model: Label::known(model),
                 route: Label::known(route),
@@ -187,19 +187,19 @@ mod tests {
 
     #[test]
     fn merges_routes_of_a_model_and_sorts_by_output() {
-        let lane = RouteKey { route: Label::known("a"), position: ProxyPosition::Outbound };
+        let route_key = RouteKey { route: Label::known("a"), position: ProxyPosition::Outbound };
         let load = load::Reading {
             quotas: Vec::new(),
-            lanes: vec![RouteReading {
-                lane,
+            routes: vec![RouteReading {
+                route_key,
                 active: [1, 2, 3, 4],
                 backend_waiting: None,
                 silence: [load::StalledStreams::default(); 2],
             }],
-            flows: vec![
-                flow("idle", "a", None, 1),
-                flow("busy", "a", Some(10.0), 5),
-                flow("busy", "b", Some(5.0), 3),
+            models: vec![
+                model("idle", "a", None, 1),
+                model("busy", "a", Some(10.0), 5),
+                model("busy", "b", Some(5.0), 3),
             ],
             ..load::Reading::default()
         };

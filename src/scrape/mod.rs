@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::forward::{self, HttpProbe, ProbeError, SetupError};
-use tokengauge_measure::engine::{self, Engine, EngineReading, LARGEST_BODY, ScrapeResult};
+use tokengauge_measure::engine::{self, Engine, EngineReading, MAX_PAGE_BYTES, ScrapeResult};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::label::Label;
 use tokengauge_types::sync::lock;
@@ -97,7 +97,7 @@ impl Scraper {
         let mut state = lock(&self.state);
         let State { runtime, tasks } = &mut *state;
         let is_new = |config: &&Config| !tasks.iter().any(|(known, _)| known == *config);
-        let set_up = |config: &Config| match HttpProbe::new(&config.to, ACCEPT, LARGEST_BODY) {
+        let set_up = |config: &Config| match HttpProbe::new(&config.to, ACCEPT, MAX_PAGE_BYTES) {
             Ok(probe) => Ok((config.clone(), probe)),
             Err(error) => Err(Error::Setup(config.upstream.clone(), error)),
         };

@@ -148,9 +148,9 @@ async fn percentiles_and_counts_equal_the_request_log() {
     let (stats, mut lines) = after_25_calls().await;
     assert_documented("/stats", &stats);
     lines.retain(|line| line["call"]["labels"]["model"] == "steady");
-    let flows = stats["models"].as_array().unwrap();
-    let flow = flows.iter().find(|flow| flow["model"] == "steady").unwrap();
-    let recent = &flow["last_five_minutes"];
+    let models = stats["models"].as_array().unwrap();
+    let model = models.iter().find(|model| model["model"] == "steady").unwrap();
+    let recent = &model["last_five_minutes"];
     assert_eq!((&recent["finished"], &recent["failed"]), (&24.into(), &0.into()));
     let values = |pointer: &str| -> Vec<f64> {
         let value = |line: &Value| line.pointer(pointer)?.as_f64();
@@ -190,9 +190,9 @@ async fn the_total_includes_every_model_and_the_page_identifies_the_process() {
     assert_eq!(total["time_to_first_token_seconds"]["count"], 18);
     let throughput = &stats["total"]["throughput_tokens_per_second"];
     assert_eq!(throughput["total"]["5m"], Value::Null, "not covered");
-    let lane = &stats["routes"][0];
-    assert_eq!((&lane["route"], &lane["queue_depth"]), (&"sim".into(), &0.into()));
-    assert_eq!(lane["in_flight"]["streaming"], 0);
+    let route = &stats["routes"][0];
+    assert_eq!((&route["route"], &route["queue_depth"]), (&"sim".into(), &0.into()));
+    assert_eq!(route["in_flight"]["streaming"], 0);
     let process = &stats["process"];
     assert_eq!(process["version"], env!("CARGO_PKG_VERSION"));
     assert!(process["uptime_seconds"].as_f64() > Some(0.0));
@@ -215,8 +215,8 @@ async fn reports_the_peak_after_the_first_full_second() {
     let (throughput, stats) = within("a peak", told).await;
     assert_eq!(throughput["input"]["peak"], Value::Null, "no stream");
     assert_eq!(throughput["total"]["peak"], Value::Null, "no total of the two");
-    let flow = &stats["models"][0]["throughput_tokens_per_second"];
-    assert_eq!(flow["output"]["peak"], throughput["output"]["peak"]);
+    let model = &stats["models"][0]["throughput_tokens_per_second"];
+    assert_eq!(model["output"]["peak"], throughput["output"]["peak"]);
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@
 use opentelemetry::{KeyValue, StringValue, Value};
 use tokengauge_measure::load::{ModelKey, RouteKey};
 use tokengauge_measure::record::MetricLabels;
-use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
 use crate::catalog::Attribute;
@@ -49,23 +48,22 @@ pub fn of_series(series: &MetricLabels) -> Vec<KeyValue> {
     sorted(attributes)
 }
 
-pub fn of_flow(flow: &ModelKey) -> Vec<KeyValue> {
+pub fn of_model_key(model_key: &ModelKey) -> Vec<KeyValue> {
     sorted(vec![
-        label(key::PROVIDER, &flow.provider),
-        label(key::REQUEST_MODEL, &flow.model),
-        label(key::ROUTE, &flow.route),
-        word(key::POSITION, flow.position.as_str()),
+        label(key::PROVIDER, &model_key.provider),
+        label(key::REQUEST_MODEL, &model_key.model),
+        label(key::ROUTE, &model_key.route),
+        word(key::POSITION, model_key.position.as_str()),
     ])
 }
 
-pub fn of_lane(lane: &RouteKey) -> Vec<KeyValue> {
-    sorted(vec![label(key::ROUTE, &lane.route), word(key::POSITION, lane.position.as_str())])
+pub fn of_route_key(route_key: &RouteKey) -> Vec<KeyValue> {
+    sorted(vec![
+        label(key::ROUTE, &route_key.route),
+        word(key::POSITION, route_key.position.as_str()),
+    ])
 }
 
 pub fn of_budget(name: &Label, unit: &Label) -> Vec<KeyValue> {
     sorted(vec![label(key::BUDGET, name), label(key::BUDGET_UNIT, unit)])
-}
-
-pub fn lane_of(route: &RouteFacts) -> RouteKey {
-    RouteKey { route: route.name.clone(), position: route.position }
 }

@@ -10,13 +10,13 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use tokengauge_measure::drift::{Direction, ModelDrift};
 use tokengauge_measure::engine::{self, ScrapeResult};
 use tokengauge_measure::load::{
-    LimitType, MOST_FLOWS, RateLimitReading, RequestPhase, RouteReading, Throughput,
+    LimitType, MAX_MODEL_KEYS, RateLimitReading, RequestPhase, RouteReading, Throughput,
 };
 use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::{self, BURN_WINDOWS};
 use tokengauge_measure::timing::StallPhase;
 
-use crate::attributes::{label, of_budget, of_flow, of_lane, sorted, with, word};
+use crate::attributes::{label, of_budget, of_model_key, of_route_key, sorted, with, word};
 use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::{Attribute, Metric, health, tokengauge};
@@ -126,46 +126,46 @@ impl Registrar<'_> {
 
     /// Registers the metrics of each route: requests in flight, queues and stalled streams.
     fn routes(&self) {
-        let lanes: Group<RouteReading> = Group {
-            readings: |snapshot| &snapshot.load.lanes,
+        let routes: Group<RouteReading> = Group {
+            readings: |snapshot| &snapshot.load.routes,
             most: MOST_ROUTES,
-            base: |reading| Some(of_lane(&reading.lane)),
+            base: |reading| Some(of_route_key(&reading.route_key)),
         };
         let states = (key::STATE, RequestPhase::ALL.map(RequestPhase::as_str));
-        self.labelled(&tokengauge::ACTIVE_REQUESTS, &lanes, states, |reading| {
+        self.labelled(&tokengauge::ACTIVE_REQUESTS, &routes, states, |reading| {
             reading.active.map(|count| Some(i64::try_from(count).unwrap_or(i64::MAX)))
         });
         let awaited = (key::STALL_PHASE, StallPhase::ALL.map(StallPhase::as_str));
-        self.labelled(&tokengauge::STREAM_STALLED, &lanes, awaited, |reading| {
+        self.labelled(&tokengauge::STREAM_STALLED, &routes, awaited, |reading| {
             reading.silence.map(|silence| Some(silence.stalled))
         });
-        self.labelled(&tokengauge::STREAM_MAX_IDLE_TIME, &lanes, awaited, |reading| {
+        self.labelled(&tokengauge::STREAM_MAX_IDLE_TIME, &routes, awaited, |reading| {
             reading.silence.map(|silence| Some(silence.longest?.as_secs_f64()))
         });
         let with_bound: Group<RouteReading> = Group {
             base: |reading| {
                 let bound = word(key::PRECISION, reading.bound().as_str());
-                Some(with(&of_lane(&reading.lane), &[bound]))
+                Some(with(&of_route_key(&reading.route_key), &[bound]))
             },
-            ..lanes
+            ..routes
         };
         self.one_each(&tokengauge::QUEUE_DEPTH, &with_bound, |reading| Some(reading.queue_depth()));
     }
 
     /// Registers the metrics of each model: throughput, and drift of the workload.
     fn models(&self) {
-        let most = MOST_FLOWS;
+        let most = MAX_MODEL_KEYS;
         self.series(&tokengauge::TOKEN_THROUGHPUT, move |snapshot, gauge| {
-            for flow in snapshot.load.flows.iter().take(most) {
-                let base = of_flow(&flow.flow);
-                observe_throughput(gauge, &base, "input", &flow.input);
-                observe_throughput(gauge, &base, "output", &flow.output);
+            for reading in snapshot.load.models.iter().take(most) {
+                let base = of_model_key(&reading.model_key);
+                observe_throughput(gauge, &base, "input", &reading.input);
+                observe_throughput(gauge, &base, "output", &reading.output);
             }
         });
         let drift: Group<ModelDrift> = Group {
-            readings: |snapshot| &snapshot.drift.flows,
+            readings: |snapshot| &snapshot.drift.models,
             most,
-            base: |reading| Some(of_flow(&reading.flow)),
+            base: |reading| Some(of_model_key(&reading.model_key)),
         };
         let directions = (key::TOKEN_TYPE, Direction::ALL.map(Direction::as_str));
         self.labelled(&tokengauge::WORKLOAD_DRIFT, &drift, directions, |reading| {
@@ -179,8 +179,8 @@ impl Registrar<'_> {
         // metrics.
         let requests: Group<RateLimitReading> = Group {
             readings: |snapshot| &snapshot.load.quotas,
-            most: MOST_FLOWS * LimitType::ALL.len(),
-            base: |reading| Some(of_flow(&reading.flow)),
+            most: MAX_MODEL_KEYS * LimitType::ALL.len(),
+            base: |reading| Some(of_model_key(&reading.model_key)),
         };
         self.one_each(&tokengauge::RATE_LIMIT_REQUESTS_REMAINING, &requests, |reading| {
             reading.allowance.remaining.filter(|_| reading.limited == LimitType::Requests)
@@ -191,7 +191,7 @@ impl Registrar<'_> {
         let any: Group<RateLimitReading> = Group {
             base: |reading| {
                 let limited = word(key::LIMIT_TYPE, reading.limited.as_str());
-                Some(with(&of_flow(&reading.flow), &[limited]))
+                Some(with(&of_model_key(&reading.model_key), &[limited]))
             },
             ..requests
         };
@@ -250,10 +250,10 @@ impl Registrar<'_> {
         });
         let results = (key::SCRAPE_RESULT, ScrapeResult::ALL.map(ScrapeResult::as_str));
         self.labelled(&health::SELF_SCRAPES, &upstreams, results, |reading| {
-            reading.asked.map_or([None; ScrapeResult::ALL.len()], |counts| counts.map(Some))
+            reading.scrapes.map_or([None; ScrapeResult::ALL.len()], |counts| counts.map(Some))
         });
         self.one_each(&health::SELF_IMPLAUSIBLE, &upstreams, |reading| {
-            reading.asked.map(|_| reading.implausible)
+            reading.scrapes.map(|_| reading.implausible)
         });
         // The series of an engine are absent until the type of the engine is recognized.
         let engines: Group<engine::Reading> = Group {

@@ -38,12 +38,12 @@ pub fn engines(input: &[u8]) {
             assert!(sample.labels().all(|(name, _)| !name.is_empty()));
             true
         });
-        let told = read(page, named);
-        match &told {
-            Ok(told) => check(told, named),
+        let reading = read(page, named);
+        match &reading {
+            Ok(reading) => check(reading, named),
             Err(failed) => assert_eq!(*failed == ScrapeResult::NotMetrics, !any),
         }
-        backends.asked(MonotonicInstant::ZERO, WallTime::default(), &upstream, told);
+        backends.record_scrape(MonotonicInstant::ZERO, WallTime::default(), &upstream, reading);
         for reading in backends.readings(MonotonicInstant::ZERO) {
             let share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
             assert!(share(reading.kv_cache) && share(reading.prefix_cache));
@@ -51,9 +51,10 @@ pub fn engines(input: &[u8]) {
     }
 }
 
-fn check(told: &EngineReading, named: Option<Engine>) {
-    assert!(named.is_none_or(|named| named == told.engine));
-    let EngineMetrics { waiting, running, kv_cache, prefix, started: _, asleep: _ } = told.numbers;
+fn check(reading: &EngineReading, named: Option<Engine>) {
+    assert!(named.is_none_or(|named| named == reading.engine));
+    let EngineMetrics { waiting, running, kv_cache, prefix, started: _, asleep: _ } =
+        reading.metrics;
     assert!([waiting, running].iter().flatten().all(|number| *number <= 1 << 53));
     assert!(kv_cache.is_none_or(|share| (0.0..=1.0).contains(&share)));
     match prefix {

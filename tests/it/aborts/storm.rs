@@ -233,8 +233,8 @@ async fn leaves_nothing(kinds: Range<usize>) {
             (requests.in_flight(), requests.reading(at).0)
         });
     assert_eq!(in_flight, 0);
-    let active: u64 = reading.lanes.iter().flat_map(|lane| lane.active).sum();
-    assert_eq!(active, 0, "{:?}", reading.lanes);
+    let active: u64 = reading.routes.iter().flat_map(|route| route.active).sum();
+    assert_eq!(active, 0, "{:?}", reading.routes);
     come_to("the upstream's connections", || upstream.open.load(Ordering::Relaxed) == 0).await;
     come_to("every task's end", || tasks() <= before).await;
     let metrics = rig.metrics();

@@ -26,7 +26,7 @@ const fn limit(max_in_flight: usize, queue: usize, wait: Duration) -> Option<Con
 /// Returns the gauges for queued exchanges and for admitted exchanges in progress.
 fn gauges(observer: &Observer) -> (u64, u64) {
     let (load, _) = observer.with_current_state(InFlightRequests::reading);
-    let active = load.lanes.iter().map(|lane| lane.active);
+    let active = load.routes.iter().map(|route| route.active);
     active.fold((0, 0), |(queued, inside), [q, w, s, u]| (queued + q, inside + w + s + u))
 }
 

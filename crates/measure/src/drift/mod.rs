@@ -30,7 +30,7 @@ pub use saved::{BaselineError, SavedBaseline};
 
 use crate::drift::index::{Bins, by_chance};
 use crate::drift::lengths::{Bucket, Lengths, Window};
-use crate::load::{MOST_FLOWS, ModelKey};
+use crate::load::{MAX_MODEL_KEYS, ModelKey};
 use crate::record::{Call, Completeness, Outcome, Record};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label_enum;
@@ -77,13 +77,13 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Drift of all model keys at one instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    pub flows: Vec<ModelDrift>,
+    pub models: Vec<ModelDrift>,
 }
 
 /// Drift of one model key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelDrift {
-    pub flow: ModelKey,
+    pub model_key: ModelKey,
     pub lengths: [LengthReading; Direction::ALL.len()],
 }
 
@@ -112,22 +112,22 @@ label_enum! {
     }
 }
 
-/// Lengths of each model key (provider, model, route and proxy position), for at most [`MOST_FLOWS`] keys. Further keys
-/// are not compared, because an index of several models together would follow the mix of models.
+/// Lengths of each model key (provider, model, route and proxy position), for at most [`MAX_MODEL_KEYS`] keys. Further
+/// keys are not compared, because an index of several models together would follow the mix of models.
 ///
 /// A model key takes 14 KiB by default, and 11 to 80 KiB depending on [`Config::exchanges`]. The maximum number of keys
 /// takes 3.5 MiB by default.
 #[derive(Debug, Default)]
 pub struct Drift {
     config: Config,
-    flows: FxHashMap<ModelKey, [Track; Direction::ALL.len()]>,
+    models: FxHashMap<ModelKey, [Track; Direction::ALL.len()]>,
 }
 
 impl Drift {
     /// Applies a configuration. If the configuration differs from the current one, all lengths are discarded.
     pub fn replace(&mut self, config: Config) {
         if self.config != config {
-            *self = Self { config, flows: FxHashMap::default() };
+            *self = Self { config, models: FxHashMap::default() };
         }
     }
 
@@ -148,17 +148,18 @@ impl Drift {
     fn note(
         &mut self,
         at: MonotonicInstant,
-        flow: &ModelKey,
+        model_key: &ModelKey,
         lengths: [Option<u64>; Direction::ALL.len()],
     ) {
-        if !self.flows.contains_key(flow) {
-            if self.flows.len() >= MOST_FLOWS {
+        if !self.models.contains_key(model_key) {
+            if self.models.len() >= MAX_MODEL_KEYS {
                 return;
             }
-            let tracks = Direction::ALL.map(|direction| Track::new(&self.config, flow, direction));
-            self.flows.insert(flow.clone(), tracks);
+            let tracks =
+                Direction::ALL.map(|direction| Track::new(&self.config, model_key, direction));
+            self.models.insert(model_key.clone(), tracks);
         }
-        let tracks = self.flows.get_mut(flow).into_iter().flatten();
+        let tracks = self.models.get_mut(model_key).into_iter().flatten();
         for (track, length) in tracks.zip(lengths) {
             if let Some(length) = length {
                 track.note(at, Bucket::of(length), self.config.exchanges);
@@ -169,23 +170,24 @@ impl Drift {
     /// Returns the drift of all model keys, sorted by name.
     pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let most = self.config.exchanges;
-        let tell = |(flow, tracks): (&ModelKey, &mut [Track; Direction::ALL.len()])| ModelDrift {
-            flow: flow.clone(),
-            lengths: tracks.each_mut().map(|track| track.reading(at, most)),
-        };
-        let mut flows: Vec<ModelDrift> = self.flows.iter_mut().map(tell).collect();
-        flows.sort_by(|a, b| a.flow.by_name().cmp(&b.flow.by_name()));
-        Reading { flows }
+        let drift =
+            |(model_key, tracks): (&ModelKey, &mut [Track; Direction::ALL.len()])| ModelDrift {
+                model_key: model_key.clone(),
+                lengths: tracks.each_mut().map(|track| track.reading(at, most)),
+            };
+        let mut models: Vec<ModelDrift> = self.models.iter_mut().map(drift).collect();
+        models.sort_by(|a, b| a.model_key.by_name().cmp(&b.model_key.by_name()));
+        Reading { models }
     }
 
     /// Returns a baseline that a later process can load. For each model key, it holds the latest requests. If these are
     /// fewer than [`FEWEST`], it holds the baseline that this process recorded, if any.
     pub fn saved(&self) -> SavedBaseline {
-        let save = |(flow, tracks): (&ModelKey, &[Track; Direction::ALL.len()])| {
+        let save = |(model_key, tracks): (&ModelKey, &[Track; Direction::ALL.len()])| {
             let lengths = tracks.each_ref().map(|track| track.latest().clone());
-            (flow.clone(), lengths)
+            (model_key.clone(), lengths)
         };
-        SavedBaseline::of(self.flows.iter().map(save).collect())
+        SavedBaseline::of(self.models.iter().map(save).collect())
     }
 }
 
@@ -224,7 +226,7 @@ enum Reference {
 }
 
 impl Track {
-    fn new(config: &Config, flow: &ModelKey, direction: Direction) -> Self {
+    fn new(config: &Config, model_key: &ModelKey, direction: Direction) -> Self {
         let reference = match &config.baseline {
             // While the comparison is off, no lengths are recorded.
             Baseline::Off => Reference::Saved(None),
@@ -234,7 +236,7 @@ impl Track {
                 former: Lengths::default(),
                 today: Lengths::default(),
             },
-            Baseline::File { saved, .. } => Reference::Saved(saved.lengths(flow, direction)),
+            Baseline::File { saved, .. } => Reference::Saved(saved.lengths(model_key, direction)),
         };
         Self { reference, window: Window::default() }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drift::lengths::{Bucket, Lengths};
 use crate::drift::{Direction, FEWEST};
-use crate::load::{MOST_FLOWS, ModelKey};
+use crate::load::{MAX_MODEL_KEYS, ModelKey};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{LONGEST_NAME, Label};
 
@@ -31,11 +31,11 @@ pub enum BaselineError {
     )]
     Version(u64),
     #[error(
-        "it has more than {MOST_FLOWS} models, the maximum of a baseline; save the baseline again"
+        "it has more than {MAX_MODEL_KEYS} models, the maximum of a baseline; save the baseline again"
     )]
     TooMany,
     #[error("model {0} is listed twice or has an invalid name; save the baseline again")]
-    Flow(usize),
+    Model(usize),
     #[error(
         "no model has {FEWEST} requests, the minimum for a comparison; save the baseline after more requests"
     )]
@@ -59,20 +59,20 @@ struct Entry {
 }
 
 impl SavedBaseline {
-    pub(super) fn of(mut flows: Vec<(ModelKey, [Lengths; Direction::ALL.len()])>) -> Self {
-        flows.sort_by(|(a, _), (b, _)| a.by_name().cmp(&b.by_name()));
-        let entry = |(flow, lengths): (ModelKey, [Lengths; Direction::ALL.len()])| {
+    pub(super) fn of(mut models: Vec<(ModelKey, [Lengths; Direction::ALL.len()])>) -> Self {
+        models.sort_by(|(a, _), (b, _)| a.by_name().cmp(&b.by_name()));
+        let entry = |(model_key, lengths): (ModelKey, [Lengths; Direction::ALL.len()])| {
             let [input, output] = lengths.each_ref().map(pairs);
             Entry {
-                provider: flow.provider.to_string(),
-                model: flow.model.to_string(),
-                route: flow.route.to_string(),
-                position: flow.position,
+                provider: model_key.provider.to_string(),
+                model: model_key.model.to_string(),
+                route: model_key.route.to_string(),
+                position: model_key.position,
                 input,
                 output,
             }
         };
-        Self { version: VERSION, models: flows.into_iter().map(entry).collect() }
+        Self { version: VERSION, models: models.into_iter().map(entry).collect() }
     }
 
     /// Parses a baseline file.
@@ -86,7 +86,7 @@ impl SavedBaseline {
         if saved.version != VERSION {
             return Err(BaselineError::Version(saved.version));
         }
-        if saved.models.len() > MOST_FLOWS {
+        if saved.models.len() > MAX_MODEL_KEYS {
             return Err(BaselineError::TooMany);
         }
         let mut known = Vec::with_capacity(saved.models.len());
@@ -95,7 +95,7 @@ impl SavedBaseline {
             let (_, labels) = names;
             let is_label = |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME;
             if known.contains(&names) || !labels.into_iter().all(is_label) {
-                return Err(BaselineError::Flow(index + 1));
+                return Err(BaselineError::Model(index + 1));
             }
             known.push(names);
         }
@@ -111,10 +111,10 @@ impl SavedBaseline {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    pub(super) fn lengths(&self, flow: &ModelKey, direction: Direction) -> Option<Lengths> {
-        let labels = [&flow.provider, &flow.model, &flow.route].map(Label::as_str);
+    pub(super) fn lengths(&self, model_key: &ModelKey, direction: Direction) -> Option<Lengths> {
+        let labels = [&model_key.provider, &model_key.model, &model_key.route].map(Label::as_str);
         let mut models = self.models.iter();
-        let saved = models.find(|entry| entry.names() == (flow.position, labels))?;
+        let saved = models.find(|entry| entry.names() == (model_key.position, labels))?;
         Some(lengths(match direction {
             Direction::Input => &saved.input,
             Direction::Output => &saved.output,

@@ -6,7 +6,7 @@ use tokengauge_types::label::Label;
 
 const HOUR: u64 = 3_600;
 
-fn flow(model: &str) -> ModelKey {
+fn model_key(model: &str) -> ModelKey {
     ModelKey {
         provider: Label::known("openai"),
         model: Label::known(model),
@@ -29,14 +29,14 @@ fn at(hours: u64) -> MonotonicInstant {
 fn note(drift: &mut Drift, hours: u64, count: u64, from: u64) {
     for n in 0..count {
         let length = Some(from + n % 100);
-        drift.note(at(hours), &flow("m"), [length, length]);
+        drift.note(at(hours), &model_key("m"), [length, length]);
     }
 }
 
 fn told(drift: &mut Drift, hours: u64) -> LengthReading {
     let reading = drift.reading(at(hours));
-    assert_eq!(reading.flows.len(), 1);
-    let [input, output] = reading.flows[0].lengths;
+    assert_eq!(reading.models.len(), 1);
+    let [input, output] = reading.models[0].lengths;
     assert_eq!(input, output);
     input
 }
@@ -107,7 +107,7 @@ fn a_day_without_traffic_is_not_a_baseline() {
 }
 
 #[test]
-fn a_saved_baseline_is_compared_per_flow() {
+fn a_saved_baseline_is_compared_per_model() {
     let mut before = drift(Baseline::First, 200);
     note(&mut before, 0, 500, 1);
     let saved = SavedBaseline::read(before.saved().to_json().as_bytes()).unwrap();
@@ -117,12 +117,13 @@ fn a_saved_baseline_is_compared_per_flow() {
     let reading = told(&mut after, 0);
     assert_eq!((reading.baseline, reading.index), (200, Some(0.0)));
     for n in 0..400 {
-        after.note(at(0), &flow("new"), [Some(n), None]);
+        after.note(at(0), &model_key("new"), [Some(n), None]);
     }
     let reading = after.reading(at(0));
-    let names: Vec<_> = reading.flows.iter().map(|told| told.flow.model.as_str()).collect();
+    let names: Vec<_> =
+        reading.models.iter().map(|reading| reading.model_key.model.as_str()).collect();
     assert_eq!(names, ["m", "new"]);
-    let [input, output] = reading.flows[1].lengths;
+    let [input, output] = reading.models[1].lengths;
     assert_eq!((input.baseline, input.current, input.index), (0, 200, None));
     assert_eq!(output.current, 0);
 }
@@ -131,7 +132,7 @@ fn a_saved_baseline_is_compared_per_flow() {
 fn the_latest_lengths_are_saved_or_the_baseline_while_they_are_few() {
     let mut drift = drift(Baseline::First, 300);
     note(&mut drift, 0, 250, 1);
-    let saved = |drift: &Drift| drift.saved().lengths(&flow("m"), Direction::Input).unwrap();
+    let saved = |drift: &Drift| drift.saved().lengths(&model_key("m"), Direction::Input).unwrap();
     assert_eq!(saved(&drift).total(), 250);
     note(&mut drift, 0, 50 + 199, 1);
     assert_eq!(saved(&drift).total(), 300);
@@ -148,7 +149,7 @@ fn an_invalid_baseline_file_is_rejected_with_reason_and_remedy() {
         )
     };
     let file = |models: &str| format!("{{\"version\":1,\"models\":[{models}]}}");
-    let many = vec![entry("m", 200); MOST_FLOWS + 1].join(",");
+    let many = vec![entry("m", 200); MAX_MODEL_KEYS + 1].join(",");
     for (text, expected) in [
         (String::new(), "not a saved baseline (line 1, column 0)"),
         ("sk-planted: secret".to_owned(), "not a saved baseline (line 1, column 1)"),
@@ -185,12 +186,12 @@ fn changed_settings_start_again_and_equal_ones_change_nothing() {
 }
 
 #[test]
-fn flows_beyond_the_limit_are_not_compared() {
+fn models_beyond_the_limit_are_not_compared() {
     let mut drift = drift(Baseline::First, 200);
-    for n in 0..2 * MOST_FLOWS {
-        drift.note(at(0), &flow(&n.to_string()), [Some(1), None]);
+    for n in 0..2 * MAX_MODEL_KEYS {
+        drift.note(at(0), &model_key(&n.to_string()), [Some(1), None]);
     }
-    assert_eq!(drift.reading(at(0)).flows.len(), MOST_FLOWS);
+    assert_eq!(drift.reading(at(0)).models.len(), MAX_MODEL_KEYS);
 }
 
 proptest! {
@@ -202,7 +203,7 @@ proptest! {
     ) {
         let mut drift = drift(Baseline::First, 1_000);
         for (n, (input, output)) in lists.into_iter().cycle().take(200 * models).enumerate() {
-            drift.note(at(0), &flow(&format!("m{}", n % models)), [Some(input), Some(output)]);
+            drift.note(at(0), &model_key(&format!("m{}", n % models)), [Some(input), Some(output)]);
         }
         let saved = drift.saved();
         prop_assert_eq!(SavedBaseline::read(saved.to_json().as_bytes()).unwrap(), saved);

@@ -1,8 +1,8 @@
 //! Metrics of the inference engine behind an upstream, and warm-up detection.
 //!
 //! [`read`] parses the metrics page of any supported engine. [`Backends`] keeps the latest metrics of each upstream and
-//! ignores stale ones. Upstreams with warm-up detection also have a [`warm::Machine`]. This module does no I/O; the
-//! module `scrape` makes the HTTP requests.
+//! ignores stale ones. Upstreams with warm-up detection also have a [`warm::WarmupTracker`]. This module does no I/O;
+//! the module `scrape` makes the HTTP requests.
 
 mod backends;
 pub mod exposition;
@@ -50,7 +50,7 @@ label_enum! {
         Redirect = "redirect",
         /// The response status is neither 2xx nor a redirect.
         HttpError = "http_error",
-        /// The body is larger than [`LARGEST_BODY`].
+        /// The body is larger than [`MAX_PAGE_BYTES`].
         TooLarge = "too_large",
         /// The body contains no sample.
         NotMetrics = "not_metrics",
@@ -61,7 +61,7 @@ label_enum! {
 
 /// Maximum size of a metrics page in bytes. vLLM writes 200 KiB per rank with all of its histograms, and Triton about
 /// as much per model. The limit leaves room for 40 ranks or models.
-pub const LARGEST_BODY: usize = 8 << 20;
+pub const MAX_PAGE_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 
 /// Meaning of a metric.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum What {
+pub(super) enum Meaning {
     /// Requests that wait in the engine's queue.
     Waiting,
     /// Requests that the engine is processing.
@@ -28,7 +28,7 @@ pub(super) enum What {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Name {
     pub(super) engine: Engine,
-    pub(super) what: What,
+    pub(super) meaning: Meaning,
     pub(super) name: &'static str,
     /// Label name and value that select the series to use. `None` if all series of the metric are used.
     pub(super) only: Option<(&'static str, &'static str)>,
@@ -38,14 +38,14 @@ pub(super) struct Name {
 pub(super) const PROCESS_START: &str = "process_start_time_seconds";
 
 /// Labels that number parallel ranks of one model. Each rank reports the whole work, so the ranks must not be summed.
-pub(super) const SAME_WORK: [&str; 3] = ["tp_rank", "pp_rank", "moe_ep_rank"];
+pub(super) const REPLICA_LABELS: [&str; 3] = ["tp_rank", "pp_rank", "moe_ep_rank"];
 
 /// Label that splits a total into parts. The series with an empty label is the total, so the other series must not be
 /// added to it.
-pub(super) const PART: &str = "priority";
+pub(super) const BREAKDOWN_LABEL: &str = "priority";
 
-const fn name(engine: Engine, what: What, name: &'static str) -> Name {
-    Name { engine, what, name, only: None }
+const fn name(engine: Engine, meaning: Meaning, name: &'static str) -> Name {
+    Name { engine, meaning, name, only: None }
 }
 
 const fn only(name: Name, label: &'static str, value: &'static str) -> Name {
@@ -53,7 +53,7 @@ const fn only(name: Name, label: &'static str, value: &'static str) -> Name {
 }
 
 use Engine::{LlamaCpp, Nim, Sglang, TensorrtLlm, Tgi, Triton, Vllm};
-use What::{Awake, Hits, KvCache, Misses, PrefixShare, Queries, Running, Waiting};
+use Meaning::{Awake, Hits, KvCache, Misses, PrefixShare, Queries, Running, Waiting};
 
 /// All known metric names. Despite the suffix `_perc`, vLLM and NIM report ratios: 1 means full.
 pub(super) const NAMES: &[Name] = &[
@@ -103,8 +103,9 @@ mod tests {
     fn every_engine_is_known_and_the_page_lists_every_name() {
         let page = include_str!("../../../../docs/reference/engine-metrics.md");
         for engine in Engine::ALL {
-            let tells = |what| move |row: &&Name| row.engine == engine && row.what == what;
-            assert!(NAMES.iter().any(|row| tells(Waiting)(&row)), "{engine:?}");
+            let has_meaning =
+                |meaning| move |row: &&Name| row.engine == engine && row.meaning == meaning;
+            assert!(NAMES.iter().any(|row| has_meaning(Waiting)(&row)), "{engine:?}");
             let written = format!("`{}`", engine.as_str());
             assert!(page.contains(&written), "{written}");
         }

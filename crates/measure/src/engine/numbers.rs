@@ -6,8 +6,8 @@
 //! - For KV caches the fullest one is reported. It is the one that makes requests wait, and a mean would hide it.
 //! - Counters are summed, so that their ratio weighs each cache by its use.
 //! - Ratios computed by the engine are averaged, because their weights are unknown.
-//! - Series that differ only in a rank that shares the work ([`names::SAME_WORK`]) describe the same requests, so the
-//!   greatest value is used.
+//! - Series that differ only in a rank that shares the work ([`names::REPLICA_LABELS`]) describe the same requests, so
+//!   the greatest value is used.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -15,23 +15,23 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::FxHashMap;
 
 use crate::engine::exposition::{Sample, samples};
-use crate::engine::names::{NAMES, PART, PROCESS_START, SAME_WORK, What};
+use crate::engine::names::{BREAKDOWN_LABEL, Meaning, NAMES, PROCESS_START, REPLICA_LABELS};
 use crate::engine::{Engine, ScrapeResult};
 use tokengauge_types::clock::WallTime;
 
 /// Maximum number of label sets of one metric name: four times the models × ranks of the largest deployments. A metric
 /// with more label sets is omitted, because a partial sum would be wrong.
-const MOST_SERIES: usize = 1_024;
+const MAX_SERIES: usize = 1_024;
 
 /// Largest plausible count: 2^53, up to which an `f64` represents integers exactly. No real count reaches this limit.
-const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
+const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
 /// Metrics of one page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineReading {
     pub engine: Engine,
-    pub numbers: EngineMetrics,
-    /// Number of metrics omitted from `numbers` because a value is implausible: negative, not finite, or a ratio above
+    pub metrics: EngineMetrics,
+    /// Number of metrics omitted from `metrics` because a value is implausible: negative, not finite, or a ratio above
     /// 1.
     pub implausible: u64,
 }
@@ -66,29 +66,29 @@ pub enum PrefixCacheUsage {
 /// Returns [`ScrapeResult::NotMetrics`] if the page has no sample, and [`ScrapeResult::UnknownEngine`] if no sample has
 /// a known name of the engine.
 pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, ScrapeResult> {
-    let mut heard = Heard::default();
+    let mut metrics = PageMetrics::default();
     let mut any = false;
     for sample in samples(body).flatten() {
         any = true;
-        heard.take(&sample);
+        metrics.add(&sample);
     }
     if !any {
         return Err(ScrapeResult::NotMetrics);
     }
     let known = |engine: &Engine| {
-        let mut names = NAMES.iter().zip(&heard.names);
+        let mut names = NAMES.iter().zip(&metrics.names);
         names.any(|(name, series)| name.engine == *engine && !series.values.is_empty())
     };
     let found = match engine {
         Some(engine) => Some(engine).filter(known),
         None => Engine::ALL.into_iter().find(known),
     };
-    Ok(heard.told(found.ok_or(ScrapeResult::UnknownEngine)?))
+    Ok(metrics.reading(found.ok_or(ScrapeResult::UnknownEngine)?))
 }
 
 /// Samples of each metric in [`NAMES`], and of the process start time.
 #[derive(Debug, Default)]
-struct Heard {
+struct PageMetrics {
     names: [Series; NAMES.len()],
     started: Series,
 }
@@ -100,42 +100,43 @@ struct Series {
     too_many: bool,
 }
 
-impl Heard {
-    fn take(&mut self, sample: &Sample<'_>) {
+impl PageMetrics {
+    fn add(&mut self, sample: &Sample<'_>) {
         if sample.name == PROCESS_START {
-            self.started.take(sample);
+            self.started.add(sample);
         }
         for (name, series) in NAMES.iter().zip(&mut self.names) {
             let chosen = |(label, value)| sample.label(label) == value;
             if name.name == sample.name && name.only.is_none_or(chosen) {
-                series.take(sample);
+                series.add(sample);
             }
         }
     }
 
-    fn of(&self, engine: Engine, what: What) -> Option<&Series> {
+    fn of(&self, engine: Engine, meaning: Meaning) -> Option<&Series> {
         let mut names = NAMES.iter().zip(&self.names);
         let found = names.find(|(name, series)| {
-            (name.engine, name.what) == (engine, what) && !series.values.is_empty()
+            (name.engine, name.meaning) == (engine, meaning) && !series.values.is_empty()
         });
         found.map(|(_, series)| series)
     }
 
-    fn told(&self, engine: Engine) -> EngineReading {
+    fn reading(&self, engine: Engine) -> EngineReading {
         let mut implausible = 0;
-        let mut number = |what: What, fold: fn(&Series) -> Result<f64, Implausible>| {
-            let told = fold(self.of(engine, what)?);
-            implausible += u64::from(told.is_err());
-            told.ok()
+        let mut number = |meaning: Meaning, fold: fn(&Series) -> Result<f64, Implausible>| {
+            let value = fold(self.of(engine, meaning)?);
+            implausible += u64::from(value.is_err());
+            value.ok()
         };
-        let waiting = number(What::Waiting, Series::sum);
-        let running = number(What::Running, Series::sum);
-        let kv_cache = number(What::KvCache, Series::fullest);
-        let queries = number(What::Queries, Series::sum);
-        let hits = number(What::Hits, Series::sum);
-        let misses = number(What::Misses, Series::sum);
-        let share = number(What::PrefixShare, Series::mean_share).filter(|share| !share.is_nan());
-        let awake = number(What::Awake, Series::fullest);
+        let waiting = number(Meaning::Waiting, Series::sum);
+        let running = number(Meaning::Running, Series::sum);
+        let kv_cache = number(Meaning::KvCache, Series::fullest);
+        let queries = number(Meaning::Queries, Series::sum);
+        let hits = number(Meaning::Hits, Series::sum);
+        let misses = number(Meaning::Misses, Series::sum);
+        let share =
+            number(Meaning::PrefixShare, Series::mean_share).filter(|share| !share.is_nan());
+        let awake = number(Meaning::Awake, Series::fullest);
         let started = (!self.started.values.is_empty()).then(|| self.started.latest());
         implausible += u64::from(started.is_some_and(|started| started.is_err()));
         let queries = queries.or(hits.zip(misses).map(|(hits, misses)| hits + misses));
@@ -143,9 +144,9 @@ impl Heard {
             queries.zip(hits).map(|(queries, hits)| PrefixCacheUsage::Counted { queries, hits });
         EngineReading {
             engine,
-            numbers: EngineMetrics {
-                waiting: waiting.map(whole),
-                running: running.map(whole),
+            metrics: EngineMetrics {
+                waiting: waiting.map(round_to_integer),
+                running: running.map(round_to_integer),
                 kv_cache,
                 prefix: counted.or(share.map(PrefixCacheUsage::Share)),
                 started: started.and_then(Result::ok),
@@ -161,17 +162,17 @@ impl Heard {
 struct Implausible;
 
 impl Series {
-    fn take(&mut self, sample: &Sample<'_>) {
+    fn add(&mut self, sample: &Sample<'_>) {
         let mut labels: Vec<_> = sample.labels().collect();
-        if labels.iter().any(|(key, value)| *key == PART && !value.is_empty()) {
+        if labels.iter().any(|(key, value)| *key == BREAKDOWN_LABEL && !value.is_empty()) {
             return;
         }
-        labels.retain(|(key, _)| !SAME_WORK.contains(key));
+        labels.retain(|(key, _)| !REPLICA_LABELS.contains(key));
         labels.sort_unstable();
         let mut hasher = DefaultHasher::new();
         labels.hash(&mut hasher);
         let key = hasher.finish();
-        if self.values.len() >= MOST_SERIES && !self.values.contains_key(&key) {
+        if self.values.len() >= MAX_SERIES && !self.values.contains_key(&key) {
             self.too_many = true;
             return;
         }
@@ -184,8 +185,8 @@ impl Series {
 
     /// Sums current requests or counters over all series.
     fn sum(&self) -> Result<f64, Implausible> {
-        let sum: f64 = self.each_within(MOST_COUNTED)?.sum();
-        if sum <= MOST_COUNTED { Ok(sum) } else { Err(Implausible) }
+        let sum: f64 = self.each_within(MAX_COUNT)?.sum();
+        if sum <= MAX_COUNT { Ok(sum) } else { Err(Implausible) }
     }
 
     /// Returns the greatest ratio.
@@ -196,21 +197,21 @@ impl Series {
     /// Returns the mean ratio, or NaN if no sample has a ratio. −1 counts as no ratio: vLLM before version 1 writes −1
     /// until its first cache query.
     fn mean_share(&self) -> Result<f64, Implausible> {
-        let mut told = Self { values: self.values.clone(), too_many: self.too_many };
-        told.values.retain(|_, value| (*value + 1.0).abs() >= f64::EPSILON);
-        Ok(told.each_within(1.0)?.sum::<f64>() / told.values.len() as f64)
+        let mut ratios = Self { values: self.values.clone(), too_many: self.too_many };
+        ratios.values.retain(|_, value| (*value + 1.0).abs() >= f64::EPSILON);
+        Ok(ratios.each_within(1.0)?.sum::<f64>() / ratios.values.len() as f64)
     }
 
     /// Returns the latest of the times, which are in seconds since 1970.
     fn latest(&self) -> Result<WallTime, Implausible> {
-        let latest = self.each_within(MOST_SECONDS)?.fold(0.0, f64::max);
+        let latest = self.each_within(MAX_START_TIME)?.fold(0.0, f64::max);
         let since = std::time::Duration::try_from_secs_f64(latest).map_err(|_| Implausible)?;
         Ok(WallTime::default() + since)
     }
 
-    /// Returns all values, each between 0 and `most`.
-    fn each_within(&self, most: f64) -> Result<impl Iterator<Item = f64> + '_, Implausible> {
-        let plausible = |value: &f64| (0.0..=most).contains(value);
+    /// Returns all values, each between 0 and `max`.
+    fn each_within(&self, max: f64) -> Result<impl Iterator<Item = f64> + '_, Implausible> {
+        let plausible = |value: &f64| (0.0..=max).contains(value);
         if self.too_many || !self.values.values().all(plausible) {
             return Err(Implausible);
         }
@@ -219,14 +220,14 @@ impl Series {
 }
 
 /// Start of the year 2500 in seconds since 1970. Larger values are implausible, for example milliseconds.
-const MOST_SECONDS: f64 = 16_725_225_600.0;
+const MAX_START_TIME: f64 = 16_725_225_600.0;
 
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "held between 0 and 2^53 before"
+    reason = "between 0 and 2^53"
 )]
-fn whole(requests: f64) -> u64 {
+fn round_to_integer(requests: f64) -> u64 {
     requests.round() as u64
 }
 
@@ -237,14 +238,14 @@ mod tests {
     use super::*;
 
     fn numbers(body: &str) -> EngineMetrics {
-        let told = read(body.as_bytes(), None).unwrap();
-        assert_eq!(told.implausible, 0, "{body}");
-        told.numbers
+        let reading = read(body.as_bytes(), None).unwrap();
+        assert_eq!(reading.implausible, 0, "{body}");
+        reading.metrics
     }
 
     fn implausible(line: &str) -> (EngineMetrics, u64) {
-        let told = read(line.as_bytes(), None).unwrap();
-        (told.numbers, told.implausible)
+        let reading = read(line.as_bytes(), None).unwrap();
+        (reading.metrics, reading.implausible)
     }
 
     #[test]
@@ -259,11 +260,11 @@ vllm:prefix_cache_queries_total{engine=\"1\"} 300.0
 vllm:prefix_cache_hits_total{engine=\"0\"} 50.0
 vllm:prefix_cache_hits_total{engine=\"1\"} 30.0
 ";
-        let told = numbers(body);
-        assert_eq!((told.waiting, told.running), (Some(7), None));
-        assert_eq!(told.kv_cache, Some(0.75));
+        let metrics = numbers(body);
+        assert_eq!((metrics.waiting, metrics.running), (Some(7), None));
+        assert_eq!(metrics.kv_cache, Some(0.75));
         let expected = PrefixCacheUsage::Counted { queries: 400.0, hits: 80.0 };
-        assert_eq!(told.prefix, Some(expected));
+        assert_eq!(metrics.prefix, Some(expected));
     }
 
     #[test]
@@ -286,23 +287,27 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
 
     #[test]
     fn only_implausible_values_are_omitted() {
-        for lie in ["NaN", "-1", "+Inf", "1e300"] {
-            let body = format!("vllm:num_requests_waiting {lie}\nvllm:num_requests_running 2\n");
-            let (told, lies) = implausible(&body);
-            assert_eq!((told.waiting, told.running, lies), (None, Some(2), 1), "{lie}");
+        for value in ["NaN", "-1", "+Inf", "1e300"] {
+            let body = format!("vllm:num_requests_waiting {value}\nvllm:num_requests_running 2\n");
+            let (metrics, implausible_count) = implausible(&body);
+            assert_eq!(
+                (metrics.waiting, metrics.running, implausible_count),
+                (None, Some(2), 1),
+                "{value}"
+            );
         }
         // 85 means 85 %. Read as a ratio, the cache would be 85 times full.
-        let (told, lies) = implausible(
+        let (metrics, implausible_count) = implausible(
             "vllm:kv_cache_usage_perc{engine=\"0\"} 85\nvllm:kv_cache_usage_perc{engine=\"1\"} 0\n",
         );
-        assert_eq!((told.kv_cache, lies), (None, 1));
+        assert_eq!((metrics.kv_cache, implausible_count), (None, 1));
         // The sum exceeds the range of a float, and an infinite total has no ratio.
         let huge = "trtllm_kv_cache_reused_blocks_total 1e308\ntrtllm_kv_cache_missed_blocks_total 1e308\n";
-        let (told, lies) = implausible(huge);
-        assert_eq!((told.prefix, lies), (None, 2));
-        let (told, lies) =
+        let (metrics, implausible_count) = implausible(huge);
+        assert_eq!((metrics.prefix, implausible_count), (None, 2));
+        let (metrics, implausible_count) =
             implausible("vllm:num_requests_running 0\nprocess_start_time_seconds -5\n");
-        assert_eq!((told.started, lies), (None, 1));
+        assert_eq!((metrics.started, implausible_count), (None, 1));
     }
 
     #[test]
@@ -338,18 +343,18 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
         );
         let both = b"num_requests_waiting 1\nvllm:num_requests_waiting 2\n";
         assert_eq!(read(both, None).unwrap().engine, Engine::Vllm);
-        assert_eq!(read(both, Some(Engine::Nim)).unwrap().numbers.waiting, Some(1));
+        assert_eq!(read(both, Some(Engine::Nim)).unwrap().metrics.waiting, Some(1));
     }
 
     #[test]
     fn too_many_series_are_bounded_and_not_summed() {
         use std::fmt::Write;
         let mut body = String::from("tgi_queue_size 1\n");
-        for model in 0..MOST_SERIES + 1 {
+        for model in 0..MAX_SERIES + 1 {
             writeln!(body, "tgi_batch_current_size{{m=\"{model}\"}} 1").unwrap();
         }
-        let (told, lies) = implausible(&body);
-        assert_eq!((told.waiting, told.running, lies), (Some(1), None, 1));
+        let (metrics, implausible_count) = implausible(&body);
+        assert_eq!((metrics.waiting, metrics.running, implausible_count), (Some(1), None, 1));
     }
 
     proptest! {
@@ -364,7 +369,7 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
                     format!("{}{{{key}=\"{chosen}\",dp_rank=\"{rank}\"}} {value:?}\n", NAMES[*at].name)
                 })
                 .collect();
-            let EngineMetrics { kv_cache, prefix, .. } = read(body.as_bytes(), None).unwrap().numbers;
+            let EngineMetrics { kv_cache, prefix, .. } = read(body.as_bytes(), None).unwrap().metrics;
             prop_assert!(kv_cache.is_none_or(|share| (0.0..=1.0).contains(&share)));
             let plausible = match prefix {
                 Some(PrefixCacheUsage::Share(share)) => (0.0..=1.0).contains(&share),

@@ -11,12 +11,12 @@ fn page(name: &str) -> Vec<u8> {
 
 /// Parses a page twice: once for the given engine and once with engine detection. Checks that the two results are
 /// equal.
-fn told(name: &str, engine: Engine) -> EngineMetrics {
+fn metrics_of(name: &str, engine: Engine) -> EngineMetrics {
     let page = page(name);
-    let told = read(&page, None).unwrap();
-    assert_eq!((told.engine, told.implausible), (engine, 0), "{name}");
-    assert_eq!(read(&page, Some(engine)), Ok(told));
-    told.numbers
+    let reading = read(&page, None).unwrap();
+    assert_eq!((reading.engine, reading.implausible), (engine, 0), "{name}");
+    assert_eq!(read(&page, Some(engine)), Ok(reading));
+    reading.metrics
 }
 
 fn requests(waiting: u64, running: u64) -> EngineMetrics {
@@ -36,22 +36,22 @@ fn vllm() {
         asleep: Some(false),
         ..requests(3, 21)
     };
-    let told = told("vllm", Engine::Vllm);
+    let metrics = metrics_of("vllm", Engine::Vllm);
     // Seconds since 1970 as a 64-bit float have a resolution of about 0.2 µs.
     let apart = |a: Option<WallTime>, b: Option<WallTime>| {
         a.unwrap().unix_nanos().abs_diff(b.unwrap().unix_nanos())
     };
-    assert!(apart(told.started, expected.started) < 1_000);
+    assert!(apart(metrics.started, expected.started) < 1_000);
     let started = expected.started;
-    assert_eq!(EngineMetrics { started, ..told }, expected);
+    assert_eq!(EngineMetrics { started, ..metrics }, expected);
 }
 
 #[test]
 fn vllm_before_version_1() {
-    let told = told("vllm_v0", Engine::Vllm);
-    assert_eq!((told.waiting, told.running), (Some(1), Some(4)));
-    assert_eq!(told.kv_cache, Some(0.145_027_092_125_225_78));
-    assert_eq!(told.prefix, None, "-1 says that there is none");
+    let metrics = metrics_of("vllm_v0", Engine::Vllm);
+    assert_eq!((metrics.waiting, metrics.running), (Some(1), Some(4)));
+    assert_eq!(metrics.kv_cache, Some(0.145_027_092_125_225_78));
+    assert_eq!(metrics.prefix, None, "-1 says that there is none");
 }
 
 #[test]
@@ -61,12 +61,12 @@ fn sglang() {
         prefix: Some(PrefixCacheUsage::Share(0.5)),
         ..requests(3, 25)
     };
-    assert_eq!(told("sglang", Engine::Sglang), expected);
+    assert_eq!(metrics_of("sglang", Engine::Sglang), expected);
 }
 
 #[test]
 fn tgi() {
-    assert_eq!(told("tgi", Engine::Tgi), requests(6, 14));
+    assert_eq!(metrics_of("tgi", Engine::Tgi), requests(6, 14));
 }
 
 #[test]
@@ -77,30 +77,30 @@ fn tensorrt_llm() {
         started: started(1_763_820_000_000),
         ..requests(5, 31)
     };
-    assert_eq!(told("tensorrt_llm", Engine::TensorrtLlm), expected);
+    assert_eq!(metrics_of("tensorrt_llm", Engine::TensorrtLlm), expected);
 }
 
 #[test]
 fn nim() {
-    let told = told("nim", Engine::Nim);
-    assert_eq!((told.waiting, told.running), (Some(2), Some(7)));
-    assert_eq!(told.kv_cache, Some(0.0625));
-    assert!(told.started.is_some());
+    let metrics = metrics_of("nim", Engine::Nim);
+    assert_eq!((metrics.waiting, metrics.running), (Some(2), Some(7)));
+    assert_eq!(metrics.kv_cache, Some(0.0625));
+    assert!(metrics.started.is_some());
 }
 
 #[test]
 fn triton_with_and_without_the_tensorrt_llm_backend() {
     let expected = EngineMetrics { kv_cache: Some(0.4875), ..requests(4, 16) };
-    assert_eq!(told("triton", Engine::Triton), expected);
-    let plain = told("triton_plain", Engine::Triton);
+    assert_eq!(metrics_of("triton", Engine::Triton), expected);
+    let plain = metrics_of("triton_plain", Engine::Triton);
     assert_eq!((plain.waiting, plain.running), (Some(5), None));
 }
 
 #[test]
 fn llama_cpp_new_and_old() {
-    assert_eq!(told("llama_cpp", Engine::LlamaCpp), requests(46, 4));
+    assert_eq!(metrics_of("llama_cpp", Engine::LlamaCpp), requests(46, 4));
     let older = EngineMetrics { kv_cache: Some(0.375), ..requests(0, 1) };
-    assert_eq!(told("llama_cpp_older", Engine::LlamaCpp), older);
+    assert_eq!(metrics_of("llama_cpp_older", Engine::LlamaCpp), older);
 }
 
 #[test]
@@ -109,5 +109,5 @@ fn openmetrics_yields_the_same_values() {
         prefix: Some(PrefixCacheUsage::Counted { queries: 100.0, hits: 25.0 }),
         ..requests(0, 2)
     };
-    assert_eq!(told("openmetrics", Engine::Vllm), expected);
+    assert_eq!(metrics_of("openmetrics", Engine::Vllm), expected);
 }

@@ -58,20 +58,20 @@ const SAME_START: Duration = Duration::from_secs(1);
 
 /// Warm-up state machine of one backend.
 #[derive(Debug, Default)]
-pub struct Machine {
+pub struct WarmupTracker {
     config: Config,
     /// Number of requests in flight at the backend.
-    busy: u32,
+    in_flight: u32,
     /// When a request last started or ended.
-    touched: Option<MonotonicInstant>,
+    last_activity: Option<MonotonicInstant>,
     /// When a request last succeeded.
-    answered: Option<MonotonicInstant>,
+    last_success: Option<MonotonicInstant>,
     /// Number of successful responses that are still needed until the backend counts as warm.
-    missing: usize,
+    missing_successes: usize,
     process: Option<Process>,
     /// Whether the process has restarted and no request has succeeded since the restart.
-    untried: bool,
-    asleep: bool,
+    is_untried: bool,
+    is_asleep: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ struct Process {
     at: MonotonicInstant,
 }
 
-impl Machine {
+impl WarmupTracker {
     pub fn new(config: Config) -> Self {
         Self { config, ..Self::default() }
     }
@@ -90,9 +90,12 @@ impl Machine {
     /// Returns the warm-up state of the backend for a request admitted at `at`.
     pub fn state(&self, at: MonotonicInstant) -> WarmupState {
         let is_young = |process: Process| process.age + at.since(process.at) < self.config.young;
-        if self.asleep || self.untried {
+        if self.is_asleep || self.is_untried {
             WarmupState::Cold
-        } else if self.missing > 0 || self.is_idle(at) || self.process.is_some_and(is_young) {
+        } else if self.missing_successes > 0
+            || self.is_idle(at)
+            || self.process.is_some_and(is_young)
+        {
             WarmupState::Warming
         } else {
             WarmupState::Warm
@@ -100,54 +103,54 @@ impl Machine {
     }
 
     /// Records that a request was admitted, and returns the warm-up state of the backend at this time.
-    pub fn admitted(&mut self, at: MonotonicInstant) -> WarmupState {
+    pub fn record_admission(&mut self, at: MonotonicInstant) -> WarmupState {
         let state = self.state(at);
         if self.is_idle(at) {
-            self.missing = self.config.exchanges;
+            self.missing_successes = self.config.exchanges;
         }
-        self.busy = self.busy.saturating_add(1);
-        self.touched = Some(at);
+        self.in_flight = self.in_flight.saturating_add(1);
+        self.last_activity = Some(at);
         state
     }
 
     /// Records that a request left the backend.
-    pub fn left(&mut self, at: MonotonicInstant) {
-        self.busy = self.busy.saturating_sub(1);
-        self.touched = Some(at);
+    pub fn record_end(&mut self, at: MonotonicInstant) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.last_activity = Some(at);
     }
 
     /// Records that a request succeeded. `found` is the warm-up state at its admission. `load` is the time that the
     /// backend spent on loading the model, if the response reports it.
     ///
     /// Returns [`WarmupState::Cold`] if the model was loaded for this request, and otherwise `found`.
-    pub fn answered(
+    pub fn record_success(
         &mut self,
         at: MonotonicInstant,
         found: WarmupState,
         load: Option<Duration>,
     ) -> WarmupState {
-        self.answered = Some(at);
-        self.untried = false;
-        self.asleep = false;
+        self.last_success = Some(at);
+        self.is_untried = false;
+        self.is_asleep = false;
         if load.is_some_and(|load| load >= self.config.load) {
-            self.missing = self.config.exchanges;
+            self.missing_successes = self.config.exchanges;
             return WarmupState::Cold;
         }
-        self.missing = self.missing.saturating_sub(1);
+        self.missing_successes = self.missing_successes.saturating_sub(1);
         found
     }
 
     /// Records the start time and sleep state from a scrape at `at`. `wall` is the wall-clock time of `at`.
-    pub fn told(
+    pub fn apply_scrape(
         &mut self,
         at: MonotonicInstant,
         wall: WallTime,
         started: Option<WallTime>,
         asleep: Option<bool>,
     ) {
-        let slept = std::mem::replace(&mut self.asleep, asleep.unwrap_or_default());
-        if slept && !self.asleep {
-            self.missing = self.config.exchanges;
+        let slept = std::mem::replace(&mut self.is_asleep, asleep.unwrap_or_default());
+        if slept && !self.is_asleep {
+            self.missing_successes = self.config.exchanges;
         }
         let Some(started) = started else {
             return;
@@ -164,17 +167,17 @@ impl Machine {
         let age = wall.unix_nanos().saturating_sub(started.unix_nanos());
         let process = Process { started, age: Duration::from_nanos(age), at };
         self.process = Some(process);
-        let begun_anew = before.is_some() || process.age < self.config.young;
-        let tried = |answered: MonotonicInstant| at.since(answered) < process.age;
-        if begun_anew && !self.answered.is_some_and(tried) {
-            self.untried = true;
-            self.missing = self.config.exchanges;
+        let has_restarted = before.is_some() || process.age < self.config.young;
+        let tried = |success: MonotonicInstant| at.since(success) < process.age;
+        if has_restarted && !self.last_success.is_some_and(tried) {
+            self.is_untried = true;
+            self.missing_successes = self.config.exchanges;
         }
     }
 
     fn is_idle(&self, at: MonotonicInstant) -> bool {
-        let long_ago = |touched| at.since(touched) >= self.config.idle;
-        self.busy == 0 && self.touched.is_none_or(long_ago)
+        let long_ago = |last_activity| at.since(last_activity) >= self.config.idle;
+        self.in_flight == 0 && self.last_activity.is_none_or(long_ago)
     }
 }
 
@@ -192,106 +195,106 @@ mod tests {
         WallTime::from_unix_nanos(seconds * 1_000_000_000)
     }
 
-    fn machine() -> Machine {
-        Machine::new(Config::default())
+    fn tracker() -> WarmupTracker {
+        WarmupTracker::new(Config::default())
     }
 
     /// Runs one successful request from `from` to `from` + 1 s. Returns the warm-up state at its admission.
-    fn exchange(machine: &mut Machine, from: u64) -> WarmupState {
-        let found = machine.admitted(at(from));
-        machine.left(at(from + 1));
-        machine.answered(at(from + 1), found, None)
+    fn exchange(tracker: &mut WarmupTracker, from: u64) -> WarmupState {
+        let found = tracker.record_admission(at(from));
+        tracker.record_end(at(from + 1));
+        tracker.record_success(at(from + 1), found, None)
     }
 
-    fn warmed(from: u64) -> Machine {
-        let mut machine = machine();
+    fn warmed(from: u64) -> WarmupTracker {
+        let mut tracker = tracker();
         for second in 0..3 {
-            assert_eq!(exchange(&mut machine, from + 2 * second), WarmupState::Warming);
+            assert_eq!(exchange(&mut tracker, from + 2 * second), WarmupState::Warming);
         }
-        machine
+        tracker
     }
 
     #[test]
     fn the_first_exchanges_warm_a_backend_up_and_idle_time_cools_it_down() {
-        let mut machine = warmed(0);
-        assert_eq!(exchange(&mut machine, 10), WarmupState::Warm);
-        assert_eq!(machine.state(at(310)), WarmupState::Warm);
-        assert_eq!(machine.state(at(311)), WarmupState::Warming);
+        let mut tracker = warmed(0);
+        assert_eq!(exchange(&mut tracker, 10), WarmupState::Warm);
+        assert_eq!(tracker.state(at(310)), WarmupState::Warm);
+        assert_eq!(tracker.state(at(311)), WarmupState::Warming);
         for second in [400, 402, 404] {
-            assert_eq!(exchange(&mut machine, second), WarmupState::Warming);
+            assert_eq!(exchange(&mut tracker, second), WarmupState::Warming);
         }
-        assert_eq!(exchange(&mut machine, 406), WarmupState::Warm);
+        assert_eq!(exchange(&mut tracker, 406), WarmupState::Warm);
     }
 
     #[test]
     fn a_burst_is_warming_until_enough_responses_succeed() {
-        let mut machine = machine();
-        let found: Vec<WarmupState> = (0..10).map(|_| machine.admitted(at(0))).collect();
+        let mut tracker = tracker();
+        let found: Vec<WarmupState> = (0..10).map(|_| tracker.record_admission(at(0))).collect();
         assert_eq!(found, [WarmupState::Warming; 10]);
         for _ in 0..2 {
-            machine.left(at(5));
-            machine.answered(at(5), WarmupState::Warming, None);
+            tracker.record_end(at(5));
+            tracker.record_success(at(5), WarmupState::Warming, None);
         }
-        assert_eq!(machine.state(at(5)), WarmupState::Warming);
-        machine.left(at(6));
-        machine.answered(at(6), WarmupState::Warming, None);
-        assert_eq!(machine.state(at(6)), WarmupState::Warm);
-        assert_eq!(machine.state(at(2_000)), WarmupState::Warm, "seven are still with it");
+        assert_eq!(tracker.state(at(5)), WarmupState::Warming);
+        tracker.record_end(at(6));
+        tracker.record_success(at(6), WarmupState::Warming, None);
+        assert_eq!(tracker.state(at(6)), WarmupState::Warm);
+        assert_eq!(tracker.state(at(2_000)), WarmupState::Warm, "seven are still with it");
     }
 
     #[test]
     fn failed_exchanges_do_not_warm_a_backend_up() {
-        let mut machine = machine();
+        let mut tracker = tracker();
         for second in 0..10 {
-            machine.admitted(at(second));
-            machine.left(at(second));
+            tracker.record_admission(at(second));
+            tracker.record_end(at(second));
         }
-        assert_eq!(machine.state(at(10)), WarmupState::Warming);
+        assert_eq!(tracker.state(at(10)), WarmupState::Warming);
     }
 
     #[test]
     fn a_response_that_loaded_the_model_is_cold_and_the_next_ones_are_warming() {
-        let mut machine = warmed(0);
-        let found = machine.admitted(at(10));
-        machine.left(at(20));
+        let mut tracker = warmed(0);
+        let found = tracker.record_admission(at(10));
+        tracker.record_end(at(20));
         let load = |millis| Some(Duration::from_millis(millis));
-        assert_eq!(machine.answered(at(20), found, load(500)), WarmupState::Cold);
-        assert_eq!(machine.state(at(20)), WarmupState::Warming);
+        assert_eq!(tracker.record_success(at(20), found, load(500)), WarmupState::Cold);
+        assert_eq!(tracker.state(at(20)), WarmupState::Warming);
         for second in [21, 23, 25] {
-            let found = machine.admitted(at(second));
-            machine.left(at(second));
-            assert_eq!(machine.answered(at(second), found, load(499)), WarmupState::Warming);
+            let found = tracker.record_admission(at(second));
+            tracker.record_end(at(second));
+            assert_eq!(tracker.record_success(at(second), found, load(499)), WarmupState::Warming);
         }
-        assert_eq!(machine.state(at(26)), WarmupState::Warm);
+        assert_eq!(tracker.state(at(26)), WarmupState::Warm);
     }
 
     #[test]
     fn a_restarted_process_is_cold_until_its_first_response() {
-        let mut machine = warmed(0);
-        machine.told(at(10), wall(DAY), Some(wall(DAY - 3_600)), None);
-        assert_eq!(machine.state(at(10)), WarmupState::Warm, "up for an hour");
-        machine.told(at(15), wall(DAY + 5), Some(wall(DAY - 3_600)), None);
-        assert_eq!(machine.state(at(15)), WarmupState::Warm);
-        machine.told(at(60), wall(DAY + 50), Some(wall(DAY + 40)), None);
-        assert_eq!(machine.state(at(60)), WarmupState::Cold);
-        assert_eq!(exchange(&mut machine, 61), WarmupState::Cold);
+        let mut tracker = warmed(0);
+        tracker.apply_scrape(at(10), wall(DAY), Some(wall(DAY - 3_600)), None);
+        assert_eq!(tracker.state(at(10)), WarmupState::Warm, "up for an hour");
+        tracker.apply_scrape(at(15), wall(DAY + 5), Some(wall(DAY - 3_600)), None);
+        assert_eq!(tracker.state(at(15)), WarmupState::Warm);
+        tracker.apply_scrape(at(60), wall(DAY + 50), Some(wall(DAY + 40)), None);
+        assert_eq!(tracker.state(at(60)), WarmupState::Cold);
+        assert_eq!(exchange(&mut tracker, 61), WarmupState::Cold);
         for second in [63, 65, 67] {
-            assert_eq!(exchange(&mut machine, second), WarmupState::Warming);
+            assert_eq!(exchange(&mut tracker, second), WarmupState::Warming);
         }
-        assert_eq!(machine.state(at(169)), WarmupState::Warming, "119 s old");
-        assert_eq!(machine.state(at(170)), WarmupState::Warm, "120 s old");
+        assert_eq!(tracker.state(at(169)), WarmupState::Warming, "119 s old");
+        assert_eq!(tracker.state(at(170)), WarmupState::Warm, "120 s old");
     }
 
     #[test]
     fn a_young_process_that_responded_before_its_first_scrape_is_not_cold() {
         let mut young = warmed(0);
-        young.told(at(10), wall(DAY), Some(wall(DAY - 30)), None);
+        young.apply_scrape(at(10), wall(DAY), Some(wall(DAY - 30)), None);
         assert_eq!(young.state(at(10)), WarmupState::Warming);
-        let mut untried = machine();
-        untried.told(at(10), wall(DAY), Some(wall(DAY - 30)), None);
+        let mut untried = tracker();
+        untried.apply_scrape(at(10), wall(DAY), Some(wall(DAY - 30)), None);
         assert_eq!(untried.state(at(10)), WarmupState::Cold);
-        let mut ahead = machine();
-        ahead.told(at(10), wall(DAY), Some(wall(DAY + 900)), None);
+        let mut ahead = tracker();
+        ahead.apply_scrape(at(10), wall(DAY), Some(wall(DAY + 900)), None);
         assert_eq!(ahead.state(at(10)), WarmupState::Cold, "its clock is ahead of ours");
         exchange(&mut ahead, 20);
         for second in [30, 40, 50] {
@@ -302,13 +305,13 @@ mod tests {
 
     #[test]
     fn a_sleeping_engine_is_cold_until_it_wakes_or_responds() {
-        let mut machine = warmed(0);
-        machine.told(at(10), wall(DAY), None, Some(true));
-        assert_eq!(machine.state(at(10)), WarmupState::Cold);
-        machine.told(at(15), wall(DAY), None, Some(false));
-        assert_eq!(machine.state(at(15)), WarmupState::Warming);
-        machine.told(at(20), wall(DAY), None, Some(true));
-        assert_eq!(exchange(&mut machine, 21), WarmupState::Cold);
-        assert_eq!(machine.state(at(23)), WarmupState::Warming);
+        let mut tracker = warmed(0);
+        tracker.apply_scrape(at(10), wall(DAY), None, Some(true));
+        assert_eq!(tracker.state(at(10)), WarmupState::Cold);
+        tracker.apply_scrape(at(15), wall(DAY), None, Some(false));
+        assert_eq!(tracker.state(at(15)), WarmupState::Warming);
+        tracker.apply_scrape(at(20), wall(DAY), None, Some(true));
+        assert_eq!(exchange(&mut tracker, 21), WarmupState::Cold);
+        assert_eq!(tracker.state(at(23)), WarmupState::Warming);
     }
 }

@@ -6,13 +6,13 @@
 //! A window is reported once the process has run for its length. A model key that appears later had no tokens before,
 //! so its mean over the whole window is correct.
 
-mod flow;
-mod lanes;
+mod model;
 mod quota;
 mod recent;
 mod retries;
+mod routes;
 
-pub use self::flow::ModelLoad;
+pub use self::model::ModelLoad;
 pub use self::quota::{LimitType, RateLimitReading, RateLimitTracker};
 pub use self::retries::{RequestKey, Retries, RetrySignal};
 
@@ -21,12 +21,12 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::load::flow::throughput;
+use crate::load::model::throughput;
 use crate::load::recent::Segment;
 use crate::record::MetricLabels;
 use crate::timing::OutputRateRange;
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::ProxyPosition;
+use tokengauge_types::event::{ProxyPosition, RouteFacts};
 use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::label_enum;
 
@@ -51,6 +51,12 @@ label_enum! {
 pub struct RouteKey {
     pub route: Label,
     pub position: ProxyPosition,
+}
+
+impl RouteKey {
+    pub fn of(route: &RouteFacts) -> Self {
+        Self { route: route.name.clone(), position: route.position }
+    }
 }
 
 /// Model key: the label set of the throughput metrics.
@@ -82,8 +88,8 @@ impl ModelKey {
 /// Load at one instant, for gauges, `/stats` and the console.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    pub lanes: Vec<RouteReading>,
-    pub flows: Vec<ModelReading>,
+    pub routes: Vec<RouteReading>,
+    pub models: Vec<ModelReading>,
     pub total: TotalReading,
     /// Remaining rate limits that providers reported in response headers. [`Load`] leaves this list empty;
     /// `InFlightRequests` fills it.
@@ -101,7 +107,7 @@ pub struct TotalReading {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteReading {
-    pub lane: RouteKey,
+    pub route_key: RouteKey,
     /// Requests in each phase, in the order of [`RequestPhase::ALL`].
     pub active: [u64; RequestPhase::ALL.len()],
     /// Streams that wait for a token: first those before their first token, then those after it.
@@ -163,7 +169,7 @@ const fn queue_depth(active: &[u64; RequestPhase::ALL.len()]) -> u64 {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelReading {
-    pub flow: ModelKey,
+    pub model_key: ModelKey,
     pub input: Throughput,
     pub output: Throughput,
     pub recent: Summary,
@@ -227,7 +233,7 @@ pub const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 ///
 /// A key in use takes about 200 KiB and at most 410 KiB, nearly all of it histograms. The worst case is 103 MiB, with
 /// all keys busy and values from the fastest to the slowest. Most applications use one to five keys.
-pub const MOST_FLOWS: usize = 256;
+pub const MAX_MODEL_KEYS: usize = 256;
 
 /// Handle of a model key, valid for the life of the [`Load`] that returned it. With a handle, counting a chunk needs no
 /// hashing of names.
@@ -252,20 +258,20 @@ pub struct FinishedRequest {
 #[derive(Debug, Default)]
 pub struct Load {
     /// Number of requests in each phase, by route key.
-    lanes: FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>,
-    /// Index of each model key in `flows`. Entries are never removed, so that a [`ModelId`] always stays valid.
-    places: FxHashMap<ModelKey, ModelId>,
-    flows: Vec<(ModelKey, Option<Box<ModelLoad>>)>,
+    routes: FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>,
+    /// Index of each model key in `models`. Entries are never removed, so that a [`ModelId`] always stays valid.
+    ids: FxHashMap<ModelKey, ModelId>,
+    models: Vec<(ModelKey, Option<Box<ModelLoad>>)>,
 }
 
 impl Load {
     /// Returns the handle of a model key. Its windows are created when something is counted.
-    pub fn flow(&mut self, flow: &ModelKey) -> ModelId {
-        if let Some(known) = self.places.get(flow) {
+    pub fn model_id(&mut self, model_key: &ModelKey) -> ModelId {
+        if let Some(known) = self.ids.get(model_key) {
             return *known;
         }
-        if self.places.len() < MOST_FLOWS {
-            return self.place(flow.clone());
+        if self.ids.len() < MAX_MODEL_KEYS {
+            return self.insert(model_key.clone());
         }
         // At most one more key per position. The names are lost, but dashboard panels that filter by position still
         // include the tokens.
@@ -274,11 +280,11 @@ impl Load {
             provider: other.clone(),
             model: other.clone(),
             route: other,
-            position: flow.position,
+            position: model_key.position,
         };
-        match self.places.get(&other) {
+        match self.ids.get(&other) {
             Some(known) => *known,
-            None => self.place(other),
+            None => self.insert(other),
         }
     }
 
@@ -286,36 +292,36 @@ impl Load {
     /// model keys.
     pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let mut recent = Segment::default();
-        let tell = |(flow, track): &mut (ModelKey, Option<Box<ModelLoad>>)| {
+        let reading = |(model_key, track): &mut (ModelKey, Option<Box<ModelLoad>>)| {
             if track.as_ref().is_some_and(|track| track.is_idle(at)) {
                 *track = None;
             }
             let track = track.as_ref()?;
-            Some(track.reading(at, flow, &mut recent))
+            Some(track.reading(at, model_key, &mut recent))
         };
-        let flows = self.flows.iter_mut().filter_map(tell).collect();
-        let tracks = self.flows.iter().filter_map(|(_, track)| track.as_deref());
+        let models = self.models.iter_mut().filter_map(reading).collect();
+        let tracks = self.models.iter().filter_map(|(_, track)| track.as_deref());
         let tracks: Vec<&ModelLoad> = tracks.collect();
         // Means add up, but model keys peak at different times.
         let [input, output] = throughput(at, &tracks);
         Reading {
-            lanes: self.route_readings(),
-            flows,
+            routes: self.route_readings(),
+            models,
             total: TotalReading { input, output, recent: recent.summary() },
             quotas: Vec::new(),
         }
     }
 
     /// Returns the token counts of a model key. `None` if another [`Load`] created the handle.
-    pub fn model(&mut self, flow: ModelId) -> Option<&mut ModelLoad> {
-        let (_, model) = self.flows.get_mut(flow.0)?;
+    pub fn model(&mut self, id: ModelId) -> Option<&mut ModelLoad> {
+        let (_, model) = self.models.get_mut(id.0)?;
         Some(model.get_or_insert_with(|| Box::new(ModelLoad::new())))
     }
 
-    fn place(&mut self, flow: ModelKey) -> ModelId {
-        let id = ModelId(self.flows.len());
-        self.flows.push((flow.clone(), None));
-        self.places.insert(flow, id);
+    fn insert(&mut self, model_key: ModelKey) -> ModelId {
+        let id = ModelId(self.models.len());
+        self.models.push((model_key.clone(), None));
+        self.ids.insert(model_key, id);
         id
     }
 }
@@ -324,7 +330,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    fn flow(model: &str, position: ProxyPosition) -> ModelKey {
+    fn model_key(model: &str, position: ProxyPosition) -> ModelKey {
         ModelKey {
             provider: Label::known("openai"),
             model: Label::known(model),
@@ -333,55 +339,57 @@ mod tests {
         }
     }
 
-    fn lane() -> RouteKey {
+    fn route_key() -> RouteKey {
         RouteKey { route: Label::known("default"), position: ProxyPosition::Outbound }
     }
 
     #[test]
     fn a_transition_keeps_the_number_in_flight() {
         let mut load = Load::default();
-        load.know(&lane());
-        load.enter(&lane(), RequestPhase::Waiting);
-        load.enter(&lane(), RequestPhase::Waiting);
-        load.shift(&lane(), RequestPhase::Waiting, RequestPhase::Streaming);
-        assert_eq!(load.queue_depth(&lane()), 1);
-        let lanes = load.reading(MonotonicInstant::ZERO).lanes;
-        assert_eq!((lanes[0].active, lanes[0].queue_depth()), ([0, 1, 1, 0], 1));
-        load.leave(&lane(), RequestPhase::Streaming);
-        assert_eq!(load.reading(MonotonicInstant::ZERO).lanes[0].active, [0, 1, 0, 0]);
+        load.know(&route_key());
+        load.enter(&route_key(), RequestPhase::Waiting);
+        load.enter(&route_key(), RequestPhase::Waiting);
+        load.shift(&route_key(), RequestPhase::Waiting, RequestPhase::Streaming);
+        assert_eq!(load.queue_depth(&route_key()), 1);
+        let routes = load.reading(MonotonicInstant::ZERO).routes;
+        assert_eq!((routes[0].active, routes[0].queue_depth()), ([0, 1, 1, 0], 1));
+        load.leave(&route_key(), RequestPhase::Streaming);
+        assert_eq!(load.reading(MonotonicInstant::ZERO).routes[0].active, [0, 1, 0, 0]);
     }
 
     #[test]
-    fn flows_are_separate_and_only_active_flows_are_reported() {
+    fn models_are_separate_and_only_active_models_are_reported() {
         let mut load = Load::default();
-        let (large, small) =
-            (flow("large", ProxyPosition::Outbound), flow("small", ProxyPosition::Outbound));
-        let (large_id, small_id) = (load.flow(&large), load.flow(&small));
-        assert_eq!(load.flow(&large), large_id);
-        assert!(load.reading(MonotonicInstant::ZERO).flows.is_empty());
+        let (large, small) = (
+            model_key("large", ProxyPosition::Outbound),
+            model_key("small", ProxyPosition::Outbound),
+        );
+        let (large_id, small_id) = (load.model_id(&large), load.model_id(&small));
+        assert_eq!(load.model_id(&large), large_id);
+        assert!(load.reading(MonotonicInstant::ZERO).models.is_empty());
         load.model(large_id).unwrap().output(MonotonicInstant::from_secs(10), 20);
         let second = MonotonicInstant::from_secs(10)..MonotonicInstant::from_secs(11);
         load.model(small_id).unwrap().input_spread(second, 30);
-        let flows = load.reading(MonotonicInstant::from_secs(12)).flows;
-        assert_eq!([&flows[0].flow, &flows[1].flow], [&large, &small]);
-        assert_eq!(flows[0].output.ten_seconds, Some(2.0));
-        assert_eq!(flows[1].input.ten_seconds, Some(3.0));
+        let models = load.reading(MonotonicInstant::from_secs(12)).models;
+        assert_eq!([&models[0].model_key, &models[1].model_key], [&large, &small]);
+        assert_eq!(models[0].output.ten_seconds, Some(2.0));
+        assert_eq!(models[1].input.ten_seconds, Some(3.0));
     }
 
     #[test]
-    fn an_idle_flow_is_removed_and_its_handle_stays_valid() {
+    fn an_idle_model_is_removed_and_its_handle_stays_valid() {
         let mut load = Load::default();
-        let id = load.flow(&flow("large", ProxyPosition::Outbound));
+        let id = load.model_id(&model_key("large", ProxyPosition::Outbound));
         load.model(id).unwrap().output(MonotonicInstant::from_secs(10), 20);
-        assert_eq!(load.reading(MonotonicInstant::from_secs(310)).flows.len(), 1);
-        assert!(load.reading(MonotonicInstant::from_secs(311)).flows.is_empty());
+        assert_eq!(load.reading(MonotonicInstant::from_secs(310)).models.len(), 1);
+        assert!(load.reading(MonotonicInstant::from_secs(311)).models.is_empty());
         let at = MonotonicInstant::from_secs(400);
         let model = load.model(id).unwrap();
         model.output_spread(at..at, 50);
         model.ended(at, FinishedRequest::default());
-        let flows = load.reading(MonotonicInstant::from_secs(401)).flows;
-        assert_eq!(flows[0].output.ten_seconds, Some(5.0));
-        assert_eq!(flows[0].recent.finished, 1);
+        let models = load.reading(MonotonicInstant::from_secs(401)).models;
+        assert_eq!(models[0].output.ten_seconds, Some(5.0));
+        assert_eq!(models[0].recent.finished, 1);
     }
 
     #[test]
@@ -392,7 +400,7 @@ mod tests {
             ..FinishedRequest::default()
         };
         for (model, count, millis) in [("a", 90, 100), ("b", 10, 9_000)] {
-            let id = load.flow(&flow(model, ProxyPosition::Outbound));
+            let id = load.model_id(&model_key(model, ProxyPosition::Outbound));
             for _ in 0..count {
                 load.model(id).unwrap().ended(MonotonicInstant::from_secs(1), ended(millis));
             }
@@ -404,20 +412,20 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_a_flow_is_other_but_keeps_its_position() {
+    fn beyond_the_limit_a_model_is_other_but_keeps_its_position() {
         let mut load = Load::default();
-        for number in 0..10 * MOST_FLOWS {
+        for number in 0..10 * MAX_MODEL_KEYS {
             for position in ProxyPosition::ALL {
-                let id = load.flow(&flow(&number.to_string(), position));
+                let id = load.model_id(&model_key(&number.to_string(), position));
                 load.model(id).unwrap().output(MonotonicInstant::from_secs(1), 1);
             }
         }
-        let flows = load.reading(MonotonicInstant::from_secs(10)).flows;
-        assert_eq!(flows.len(), MOST_FLOWS + ProxyPosition::ALL.len());
-        let others = flows.iter().filter(|told| told.flow.model.as_str() == OTHER);
+        let models = load.reading(MonotonicInstant::from_secs(10)).models;
+        assert_eq!(models.len(), MAX_MODEL_KEYS + ProxyPosition::ALL.len());
+        let others = models.iter().filter(|reading| reading.model_key.model.as_str() == OTHER);
         assert_eq!(others.count(), ProxyPosition::ALL.len());
-        let sum: f64 = flows.iter().filter_map(|told| told.output.ten_seconds).sum();
-        let all = (10 * MOST_FLOWS * ProxyPosition::ALL.len()) as f64;
+        let sum: f64 = models.iter().filter_map(|reading| reading.output.ten_seconds).sum();
+        let all = (10 * MAX_MODEL_KEYS * ProxyPosition::ALL.len()) as f64;
         assert!((sum * 10.0 - all).abs() < 1e-6, "nothing is lost");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::load::{MOST_FLOWS, ModelKey};
+use crate::load::{MAX_MODEL_KEYS, ModelKey};
 use tokengauge_llm::dialect::{RateLimit, RateLimits};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label_enum;
@@ -47,14 +47,14 @@ impl LimitType {
 /// One rate limit of one model key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimitReading {
-    pub flow: ModelKey,
+    pub model_key: ModelKey,
     pub limited: LimitType,
     /// Values of the limit. `reset` is the time from now until the reset. `None` if the provider did not report a
     /// reset, or if it has passed.
     pub allowance: RateLimit,
 }
 
-/// Latest value of every rate limit, for at most [`MOST_FLOWS`] model keys. A further key evicts the key with the
+/// Latest value of every rate limit, for at most [`MAX_MODEL_KEYS`] model keys. A further key evicts the key with the
 /// oldest value.
 #[derive(Debug, Default)]
 pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<Said>; LimitType::ALL.len()]>);
@@ -67,11 +67,11 @@ struct Said {
 
 impl RateLimitTracker {
     /// Records the rate limits in the headers of a response received at `at`.
-    pub fn say(&mut self, at: MonotonicInstant, flow: &ModelKey, quota: &RateLimits) {
-        if self.0.len() >= MOST_FLOWS && !self.0.contains_key(flow) {
+    pub fn say(&mut self, at: MonotonicInstant, model_key: &ModelKey, quota: &RateLimits) {
+        if self.0.len() >= MAX_MODEL_KEYS && !self.0.contains_key(model_key) {
             self.give_way(at);
         }
-        let known = self.0.entry(flow.clone()).or_default();
+        let known = self.0.entry(model_key.clone()).or_default();
         for (slot, limited) in known.iter_mut().zip(LimitType::ALL) {
             let allowance = limited.of(quota);
             let newer = slot.is_none_or(|said| said.at <= at);
@@ -85,11 +85,11 @@ impl RateLimitTracker {
     pub fn reading(&mut self, at: MonotonicInstant) -> Vec<RateLimitReading> {
         self.forget(at);
         let mut readings = Vec::new();
-        for (flow, known) in &self.0 {
+        for (model_key, known) in &self.0 {
             for (said, limited) in known.iter().zip(LimitType::ALL) {
                 let fresh = said.filter(|said| said.is_fresh(at));
                 readings.extend(fresh.map(|said| RateLimitReading {
-                    flow: flow.clone(),
+                    model_key: model_key.clone(),
                     limited,
                     allowance: said.now(at),
                 }));
@@ -104,13 +104,13 @@ impl RateLimitTracker {
 
     fn give_way(&mut self, at: MonotonicInstant) {
         self.forget(at);
-        if self.0.len() < MOST_FLOWS {
+        if self.0.len() < MAX_MODEL_KEYS {
             return;
         }
         let latest = |known: &[Option<Said>]| known.iter().flatten().map(|said| said.at).max();
         let oldest = self.0.iter().min_by_key(|(_, known)| latest(*known));
-        if let Some(flow) = oldest.map(|(flow, _)| flow.clone()) {
-            self.0.remove(&flow);
+        if let Some(model_key) = oldest.map(|(model_key, _)| model_key.clone()) {
+            self.0.remove(&model_key);
         }
     }
 }
@@ -134,7 +134,7 @@ mod tests {
     use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
-    fn flow(model: &str) -> ModelKey {
+    fn model_key(model: &str) -> ModelKey {
         ModelKey {
             provider: Label::known("openai"),
             model: Label::known(model),
@@ -174,22 +174,22 @@ mod tests {
     fn the_latest_response_counts_in_any_order_of_arrival() {
         let mut quotas = RateLimitTracker::default();
         assert_eq!(told(&mut quotas, 0), []);
-        quotas.say(AT, &flow("a"), &requests(40, None));
-        quotas.say(AT.saturating_sub(Duration::from_secs(1)), &flow("a"), &requests(90, None));
+        quotas.say(AT, &model_key("a"), &requests(40, None));
+        quotas.say(AT.saturating_sub(Duration::from_secs(1)), &model_key("a"), &requests(90, None));
         assert_eq!(told(&mut quotas, 0), [(LimitType::Requests, Some(40), None)]);
-        quotas.say(AT + Duration::from_secs(1), &flow("a"), &requests(39, None));
+        quotas.say(AT + Duration::from_secs(1), &model_key("a"), &requests(39, None));
         assert_eq!(told(&mut quotas, 1), [(LimitType::Requests, Some(39), None)]);
     }
 
     #[test]
     fn a_value_missing_in_a_response_keeps_its_last_value() {
         let mut quotas = RateLimitTracker::default();
-        quotas.say(AT, &flow("a"), &requests(40, None));
+        quotas.say(AT, &model_key("a"), &requests(40, None));
         let tokens = RateLimits {
             input_tokens: left(0, Some(Duration::from_secs(90))),
             ..RateLimits::default()
         };
-        quotas.say(AT + Duration::from_secs(10), &flow("a"), &tokens);
+        quotas.say(AT + Duration::from_secs(10), &model_key("a"), &tokens);
         assert_eq!(
             told(&mut quotas, 20),
             [(LimitType::Requests, Some(40), None), (LimitType::InputTokens, Some(0), Some(80))],
@@ -203,13 +203,13 @@ mod tests {
             [(Some(0), 60), (Some(1), 60), (Some(90), 90), (Some(9_000), 300), (None, 300)]
         {
             let mut quotas = RateLimitTracker::default();
-            quotas.say(AT, &flow("a"), &requests(7, reset));
+            quotas.say(AT, &model_key("a"), &requests(7, reset));
             assert_eq!(told(&mut quotas, last).len(), 1, "{reset:?}");
             assert_eq!(told(&mut quotas, last + 1), [], "{reset:?}");
             assert!(quotas.0.is_empty(), "and then forgotten");
         }
         let mut quotas = RateLimitTracker::default();
-        quotas.say(AT, &flow("a"), &requests(7, Some(1)));
+        quotas.say(AT, &model_key("a"), &requests(7, Some(1)));
         assert_eq!(
             told(&mut quotas, 1),
             [(LimitType::Requests, Some(7), None)],
@@ -220,12 +220,12 @@ mod tests {
     #[test]
     fn beyond_the_limit_the_oldest_entry_is_removed() {
         let mut quotas = RateLimitTracker::default();
-        for number in 0..2 * MOST_FLOWS as u64 {
+        for number in 0..2 * MAX_MODEL_KEYS as u64 {
             let at = AT + Duration::from_millis(number);
-            quotas.say(at, &flow(&number.to_string()), &requests(number, None));
-            assert!(quotas.0.len() <= MOST_FLOWS);
+            quotas.say(at, &model_key(&number.to_string()), &requests(number, None));
+            assert!(quotas.0.len() <= MAX_MODEL_KEYS);
         }
         let least = told(&mut quotas, 1).iter().map(|(_, remaining, _)| remaining.unwrap()).min();
-        assert_eq!(least, Some(MOST_FLOWS as u64), "the first half is gone");
+        assert_eq!(least, Some(MAX_MODEL_KEYS as u64), "the first half is gone");
     }
 }

@@ -1,7 +1,7 @@
 //! Reads rule definitions in YAML and replaces their placeholders:
 //!
 //! - `<slo.min_events>` becomes a threshold of [`Values`], and `<slo.min_events%>` the same threshold in per cent.
-//! - `<scope>`, `<lane>`, `<provider>`, `<call>`, `<variant>` and `<budget>` become lists of labels, for `by (…)`.
+//! - `<scope>`, `<route>`, `<provider>`, `<call>`, `<variant>` and `<budget>` become lists of labels, for `by (…)`.
 //! - `{<only>}`, or `{<only>, …}`, becomes the configured selector. Each selector of an exported metric contains it.
 //! - An expression with `<job>` is repeated for each configured job.
 
@@ -19,8 +19,8 @@ use crate::alerts::values::Values;
 /// identifies a deployment, for both scraped and OTLP series. A label that a series lacks stays absent.
 const LABELS: [(&str, &str); 6] = [
     ("<call>", "<provider>, gen_ai_request_model"),
-    ("<provider>", "<lane>, gen_ai_provider_name"),
-    ("<lane>", "<scope>, tokengauge_position, tokengauge_route"),
+    ("<provider>", "<route>, gen_ai_provider_name"),
+    ("<route>", "<scope>, tokengauge_position, tokengauge_route"),
     (
         "<variant>",
         "<scope>, tokengauge_position, gen_ai_provider_name, gen_ai_request_model, tokengauge_variant",

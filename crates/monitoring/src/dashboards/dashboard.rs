@@ -113,7 +113,7 @@ impl Dashboard {
         let ignored = match self.scope {
             Scope::Call if !panel.filters_by("route") => ", all routes",
             Scope::Call if !panel.filters_by("model") => ", all models",
-            Scope::Process | Scope::Lane | Scope::Call => "",
+            Scope::Process | Scope::Route | Scope::Call => "",
         };
         Panel { title: format!("{}{ignored}", panel.title), ..panel.clone() }
     }

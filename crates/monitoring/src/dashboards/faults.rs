@@ -139,8 +139,8 @@ mod tests {
             ),
             (
                 "/targets/0/expr",
-                json!("tokengauge_active_requests{<lanes>}"),
-                "unknown marker: tokengauge_active_requests{<lanes>}",
+                json!("tokengauge_active_requests{<routes>}"),
+                "unknown marker: tokengauge_active_requests{<routes>}",
             ),
         ] {
             let found = panel(|panel| *panel.pointer_mut(path).unwrap() = value);

@@ -5,8 +5,8 @@
 //! | `<alert>` | job (or none), cluster, namespace; only alerts of this project |
 //! | `<fleet>` | job, cluster, namespace |
 //! | `<process>` | as `<fleet>`, and instance |
-//! | `<lane>` | as `<process>`, position and route |
-//! | `<call>` | as `<lane>`, provider and model |
+//! | `<route>` | as `<process>`, position and route |
+//! | `<call>` | as `<route>`, provider and model |
 //!
 //! `<firing>` selects the firing alerts of this project. Its value is the time since which the condition holds, in
 //! seconds since the epoch. The label `dashboard` is the uid of the dashboard for the alert.
@@ -29,8 +29,8 @@ const FLEET: &str = "job=~\"$job\", <place>";
 /// have no label `job`, which the matcher allows.
 const ALERT: &str = "alertname=~\"(LLM|Tokengauge).+\", job=~\"$job|\", <place>";
 const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
-const LANE: &str = "<process>, tokengauge_position=\"$position\", tokengauge_route=~\"$route\"";
-const CALL: &str = "<lane>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
+const ROUTE: &str = "<process>, tokengauge_position=\"$position\", tokengauge_route=~\"$route\"";
+const CALL: &str = "<route>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
 
 /// Firing alerts by name and severity. The value is the time since which the condition holds.
 const FIRING: &str = "min by (alertname, severity) (ALERTS_FOR_STATE{<alert>} \
@@ -57,7 +57,7 @@ pub fn expanded(text: &str) -> String {
     for (marker, matchers) in [
         ("<firing>", FIRING_WITH_DASHBOARD.as_str()),
         ("<call>", CALL),
-        ("<lane>", LANE),
+        ("<route>", ROUTE),
         ("<process>", PROCESS),
         ("<fleet>", FLEET),
         ("<alert>", ALERT),

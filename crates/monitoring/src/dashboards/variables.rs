@@ -40,7 +40,7 @@ pub(super) enum Scope {
     #[default]
     Process,
     /// Variables up to the route.
-    Lane,
+    Route,
     /// Variables up to the model.
     Call,
 }

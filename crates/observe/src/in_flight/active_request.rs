@@ -63,7 +63,7 @@ impl ActiveRequest {
     /// pages do not warm up a backend.
     pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
         if self.warmth.is_none() && self.exchange.is_call() {
-            self.warmth = backends.admitted(at, &self.route_key.route);
+            self.warmth = backends.record_admission(at, &self.route_key.route);
         }
     }
 
@@ -155,7 +155,7 @@ impl ActiveRequest {
         let Some(series) = self.exchange.series() else {
             return;
         };
-        let model_id = load.flow(&ModelKey::of(&series));
+        let model_id = load.model_id(&ModelKey::of(&series));
         let live = instruments.live(&series);
         if let Some((status, source)) = self.exchange.response_start() {
             instruments.initialize_response(&live, status, source);
@@ -255,8 +255,10 @@ impl ActiveRequest {
         }
         if let Some(call) = &record.call {
             // A call without a response of an upstream has no live measurements, but it has ended too.
-            let model_id = live
-                .map_or_else(|| load.flow(&ModelKey::of(&call.series)), |meters| meters.model_id);
+            let model_id = live.map_or_else(
+                || load.model_id(&ModelKey::of(&call.series)),
+                |meters| meters.model_id,
+            );
             account(load, model_id, &record, call, sum);
         }
         record
@@ -322,7 +324,7 @@ pub(super) fn record_warmth(
     if let Some(call) = &mut record.call {
         let load = call.timings.and_then(|timings| timings.load);
         call.warm =
-            Some(if well { backends.answered(at, &upstream, warmth, load) } else { warmth });
+            Some(if well { backends.record_success(at, &upstream, warmth, load) } else { warmth });
     }
 }
 

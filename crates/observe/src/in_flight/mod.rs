@@ -213,14 +213,14 @@ impl InFlightRequests {
         let mut load = self.load.reading(at);
         load.quotas = self.quotas.reading(at);
         let places: FxHashMap<RouteKey, usize> = load
-            .lanes
+            .routes
             .iter()
             .enumerate()
-            .map(|(place, reading)| (reading.lane.clone(), place))
+            .map(|(place, reading)| (reading.route_key.clone(), place))
             .collect();
         for request in self.requests.values() {
-            let lane = places.get(&request.route_key);
-            let reading = lane.and_then(|place| load.lanes.get_mut(*place));
+            let place = places.get(&request.route_key);
+            let reading = place.and_then(|place| load.routes.get_mut(*place));
             let watch = request.exchange.watch();
             if let Some((reading, watch)) = reading.zip(watch)
                 && let Some(idle) = watch.idle(at)
@@ -232,8 +232,8 @@ impl InFlightRequests {
                 }
             }
         }
-        for reading in &mut load.lanes {
-            reading.backend_waiting = self.backends.waiting(at, &reading.lane.route);
+        for reading in &mut load.routes {
+            reading.backend_waiting = self.backends.waiting(at, &reading.route_key.route);
         }
         (load, self.slos.reading(at))
     }
@@ -283,8 +283,8 @@ impl InFlightRequests {
     /// `reading`.
     fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
         let sustained = |route: &Label| {
-            let flows = reading.flows.iter().filter(|flow| flow.flow.route == *route);
-            let rates = flows.map(|flow| flow.output.five_minutes);
+            let models = reading.models.iter().filter(|model| model.model_key.route == *route);
+            let rates = models.map(|model| model.output.five_minutes);
             rates.sum::<Option<f64>>()
         };
         self.costs.token_prices(sustained)
@@ -309,7 +309,7 @@ impl InFlightRequests {
 
     fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
         self.sinks.instruments.record_start(&open.route);
-        let route_key = RouteKey { route: open.route.name.clone(), position: open.route.position };
+        let route_key = RouteKey::of(&open.route);
         let (retry, identity) = self.retries.opened(at, &open);
         if let Some(sign) = retry {
             self.sinks.instruments.record_retry(&route_key, sign);
@@ -406,7 +406,7 @@ impl InFlightRequests {
     fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {
         self.tcp_info.read(&mut request.exchange.connections, true);
         if let Some((upstream, _)) = &request.warmth {
-            self.backends.left(at, upstream);
+            self.backends.record_end(at, upstream);
         }
         let Self { load, slos, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
         let warmth = request.warmth.take();

@@ -15,7 +15,7 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{Label, Name};
 
-const ASKED: &str =
+const REQUEST: &str =
     r#"{"model":"qwen3:4b","stream":false,"messages":[{"role":"user","content":"Hi"}]}"#;
 
 struct Stage {
@@ -56,7 +56,7 @@ impl Stage {
         self.report(millis, ObserverEvent::RequestHead(Box::new(open(path))), b"");
         self.report(millis, ObserverEvent::Admitted, b"");
         self.report(millis, ObserverEvent::RequestHeadSent, b"");
-        self.body(millis, Direction::Request, ASKED);
+        self.body(millis, Direction::Request, REQUEST);
         self.report(millis, ObserverEvent::RequestBodySent, b"");
         let kind = Name::new("application/json").unwrap();
         let head = ResponseHead {
@@ -137,25 +137,30 @@ fn counts_every_end_of_a_call() {
 #[test]
 fn queue_is_exact_while_the_engine_reports_it() {
     let mut stage = Stage::new(None);
-    let lane = tokengauge_measure::load::RouteKey {
+    let route_key = tokengauge_measure::load::RouteKey {
         route: Label::known("default"),
         position: tokengauge_types::event::ProxyPosition::Outbound,
     };
-    stage.requests.track_route(&lane);
+    stage.requests.track_route(&route_key);
     let mut depth = |millis| {
-        let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
-        (lane.queue_depth(), lane.bound())
+        let route = stage.requests.reading(at(millis)).0.routes.remove(0);
+        (route.queue_depth(), route.bound())
     };
     assert_eq!(depth(0), (0, Precision::UpperBound));
-    let told = EngineReading {
+    let reading = EngineReading {
         engine: Engine::Vllm,
-        numbers: EngineMetrics { waiting: Some(7), ..EngineMetrics::default() },
+        metrics: EngineMetrics { waiting: Some(7), ..EngineMetrics::default() },
         implausible: 0,
     };
-    stage.requests.backends.asked(at(0), WallTime::default(), &Label::known("gpu"), Ok(told));
+    stage.requests.backends.record_scrape(
+        at(0),
+        WallTime::default(),
+        &Label::known("gpu"),
+        Ok(reading),
+    );
     let mut depth = |millis| {
-        let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
-        (lane.queue_depth(), lane.bound())
+        let route = stage.requests.reading(at(millis)).0.routes.remove(0);
+        (route.queue_depth(), route.bound())
     };
     assert_eq!(depth(15_000), (7, Precision::Exact));
     assert_eq!(depth(15_001), (0, Precision::UpperBound));
@@ -173,9 +178,9 @@ fn price_per_token_follows_the_load() {
     let prices = Prices { rentals: vec![rental("default"), rental("idle")], ..Prices::default() };
     stage.requests.set_costs(Costs { prices, budgets: Vec::new() });
     stage.chat(310_000, 1);
-    let mut told = stage.requests.snapshot(at(320_000)).token_prices;
-    assert_eq!(told.len(), 1, "{told:?}");
-    let price = told.remove(0);
+    let mut prices = stage.requests.snapshot(at(320_000)).token_prices;
+    assert_eq!(prices.len(), 1, "{prices:?}");
+    let price = prices.remove(0);
     assert_eq!(price.route.as_str(), "default");
     assert!((price.amount - 3e6).abs() < 1.0, "{}", price.amount);
 }

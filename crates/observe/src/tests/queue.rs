@@ -86,7 +86,7 @@ impl Scene {
     /// Returns the numbers of queued, waiting, streaming and unstreamed requests.
     fn active(&mut self, millis: u64) -> [u64; 4] {
         let (load, _) = self.requests.reading(at(millis));
-        load.lanes[0].active
+        load.routes[0].active
     }
 
     fn metric(&self, start: &str, with: &str) -> Option<f64> {
@@ -173,7 +173,7 @@ fn streams_that_wait_for_a_connection_are_in_the_queue_depth() {
     }
     assert_eq!(scene.active(2_000), [0, 5, 0, 0]);
     let (load, _) = scene.requests.reading(at(2_000));
-    assert_eq!(load.lanes[0].queue_depth(), 5);
+    assert_eq!(load.routes[0].queue_depth(), 5);
     for id in 1..=5 {
         scene.report(id, 3_000, ObserverEvent::End(Ending::ClientDisconnected), "");
     }
@@ -270,10 +270,10 @@ fn rate_limits_are_current_while_the_response_streams() {
     }
     scene.finish(1, 3_000);
     let (load, _) = scene.requests.reading(at(12_000));
-    let [RateLimitReading { flow, limited, allowance }] = &load.quotas[..] else {
+    let [RateLimitReading { model_key, limited, allowance }] = &load.quotas[..] else {
         panic!("{:?}", load.quotas);
     };
-    assert_eq!((flow.provider.as_str(), flow.model.as_str()), ("openai", "gpt-4o"));
+    assert_eq!((model_key.provider.as_str(), model_key.model.as_str()), ("openai", "gpt-4o"));
     let expected = RateLimit {
         limit: Some(50),
         remaining: Some(39),

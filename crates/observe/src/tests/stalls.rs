@@ -112,7 +112,7 @@ impl Scene {
 
     /// Returns the stalled streams before the first token, and after it.
     fn silence(&mut self, millis: u64) -> [StalledStreams; 2] {
-        self.requests.reading(at(millis)).0.lanes[0].silence
+        self.requests.reading(at(millis)).0.routes[0].silence
     }
 
     /// Returns the sum of all series of `name` whose labels contain each of `with`.

@@ -301,8 +301,8 @@ fn session_is_reported_while_it_is_open() {
     assert_eq!(view.model, Name::new("gpt-4o-realtime-preview"));
     assert_eq!((view.time_to_first_token_seconds, view.output_tokens_per_second), (None, None));
     let (load, _) = play.requests.reading(MonotonicInstant::from_millis(20_000));
-    assert_eq!(load.lanes[0].active, [0, 0, 0, 1], "unstreamed, and in no queue");
-    assert_eq!(load.flows[0].output.peak, Some(2.0), "two in the second second");
+    assert_eq!(load.routes[0].active, [0, 0, 0, 1], "unstreamed, and in no queue");
+    assert_eq!(load.models[0].output.peak, Some(2.0), "two in the second second");
     play.end(Ending::ClientDisconnected);
     assert_eq!(play.metric(&tokens), 3, "nothing is counted twice");
     assert_eq!(play.metric(&["tokengauge_reported_tokens_total"]), 227);

@@ -14,7 +14,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 
 use crate::Config;
-use crate::attributes::{lane_of, of_lane, of_series, pair, sorted, with, word};
+use crate::attributes::{of_route_key, of_series, pair, sorted, with, word};
 use crate::catalog::attributes as key;
 use crate::catalog::tokengauge;
 use crate::exemplars::{Exemplars, SeriesId};
@@ -56,7 +56,7 @@ pub struct Instruments {
     limiter: SeriesLimiter,
     /// Whether metrics of calls have labels for the length ranges of prompt and response.
     has_length_buckets: bool,
-    lanes: SharedValues<RouteKey, RouteInstruments>,
+    routes: SharedValues<RouteKey, RouteInstruments>,
     live: SharedValues<MetricLabels, LiveInstruments>,
     ended: SharedValues<(MetricLabels, Option<Label>), CallInstruments>,
     closings: EndInstrumentsCache,
@@ -100,7 +100,7 @@ impl Instruments {
             set: Arc::new(set),
             limiter,
             has_length_buckets,
-            lanes: SharedValues::default(),
+            routes: SharedValues::default(),
             live: SharedValues::default(),
             ended: SharedValues::default(),
             closings: EndInstrumentsCache::default(),
@@ -111,12 +111,12 @@ impl Instruments {
     /// include its first increment.
     pub fn initialize_routes(&self, routes: &[Arc<RouteFacts>]) {
         for route in routes {
-            self.lane(&lane_of(route));
+            self.route_instruments(&RouteKey::of(route));
         }
     }
 
     pub fn record_start(&self, route: &RouteFacts) {
-        self.lane(&lane_of(route)).started.add(1);
+        self.route_instruments(&RouteKey::of(route)).started.add(1);
     }
 
     /// Returns the instruments for streams with these labels. The caller keeps the instruments for the duration of the
@@ -140,21 +140,21 @@ impl Instruments {
 
     /// Records the time that streams waited for their first token. [`LiveInstruments::record_stream_time`] records the
     /// time after the first token.
-    pub fn record_waiting(&self, lane: &RouteKey, time: Duration) {
-        self.lane(lane).waiting.add(time.as_secs_f64());
+    pub fn record_waiting(&self, route_key: &RouteKey, time: Duration) {
+        self.route_instruments(route_key).waiting.add(time.as_secs_f64());
     }
 
     /// Records the number of WebSocket messages from the client and from the upstream.
-    pub fn record_messages(&self, lane: &RouteKey, numbers: [u64; 2]) {
-        let lane = self.lane(lane);
-        for (counter, number) in lane.messages.iter().zip(numbers) {
+    pub fn record_messages(&self, route_key: &RouteKey, numbers: [u64; 2]) {
+        let route = self.route_instruments(route_key);
+        for (counter, number) in route.messages.iter().zip(numbers) {
             counter.add(number);
         }
     }
 
     /// Counts a request that is a retry of an earlier request.
-    pub fn record_retry(&self, lane: &RouteKey, sign: RetrySignal) {
-        self.lane(lane).record_retry(&self.set, Some(sign));
+    pub fn record_retry(&self, route_key: &RouteKey, sign: RetrySignal) {
+        self.route_instruments(route_key).record_retry(&self.set, Some(sign));
     }
 
     /// Records the delay with which a component was scheduled.
@@ -199,10 +199,10 @@ impl Instruments {
             // Each replacement of a value by `other` must be counted, so the instruments of such an end are not cached.
             (closing, self.overflow_count(gate) == overflow_before)
         });
-        let lane = self.lane(&lane_of(&record.route));
+        let route = self.route_instruments(&RouteKey::of(&record.route));
         let exemplars = &mut self.set.exemplars.recorder(record);
         closing.record(record, exemplars);
-        lane.record_connections(&self.set, record, exemplars);
+        route.record_connections(&self.set, record, exemplars);
     }
 
     /// Counts parts of a call's content that could not be captured.
@@ -224,7 +224,7 @@ impl Instruments {
         let result = EndResult::of(record, error.as_ref());
         let (finished, series) = match &live {
             Some(live) => self.finished(&live.series, of_series, &result),
-            None => self.finished(&lane_of(&record.route), of_lane, &result),
+            None => self.finished(&RouteKey::of(&record.route), of_route_key, &result),
         };
         EndInstruments {
             server,
@@ -335,7 +335,7 @@ impl Instruments {
             let error = error.map(|error| crate::attributes::label(key::ERROR_TYPE, error));
             status(http.status, step).into_iter().chain(error)
         };
-        let mut server = of_lane(&labels.lane);
+        let mut server = of_route_key(&labels.route_key);
         server.push(word(key::METHOD, method(&http.method)));
         let mut client = server.clone();
         server.push(word(key::SCHEME, http.scheme.as_str()));
@@ -350,12 +350,12 @@ impl Instruments {
         ]
     }
 
-    fn lane(&self, lane: &RouteKey) -> Arc<RouteInstruments> {
-        if let Some(known) = self.lanes.get(lane) {
+    fn route_instruments(&self, route_key: &RouteKey) -> Arc<RouteInstruments> {
+        if let Some(known) = self.routes.get(route_key) {
             return known;
         }
-        let (folded, _) = self.limiter.fold(lane, SeriesGroup::Route, &());
-        self.lanes.obtain(&folded, |lane| RouteInstruments::new(&self.set, lane))
+        let (folded, _) = self.limiter.fold(route_key, SeriesGroup::Route, &());
+        self.routes.obtain(&folded, |route_key| RouteInstruments::new(&self.set, route_key))
     }
 }
 
@@ -396,7 +396,7 @@ impl<'a> EndResult<'a> {
 /// The route and the server of a request.
 #[derive(Clone, Debug, Hash)]
 struct UpstreamLabels {
-    lane: RouteKey,
+    route_key: RouteKey,
     server_address: Label,
     server_port: u16,
 }
@@ -404,18 +404,20 @@ struct UpstreamLabels {
 impl UpstreamLabels {
     fn of(route: &RouteFacts) -> Self {
         let (server_address, server_port) = (route.server_address.clone(), route.server_port);
-        Self { lane: lane_of(route), server_address, server_port }
+        Self { route_key: RouteKey::of(route), server_address, server_port }
     }
 }
 
 impl Fold for UpstreamLabels {
     fn folded(&self, step: FoldStep) -> Self {
-        let lane = self.lane.folded(step);
+        let route_key = self.route_key.folded(step);
         match step {
             FoldStep::Nothing | FoldStep::Tenant | FoldStep::Variant | FoldStep::Model => {
-                Self { lane, ..self.clone() }
+                Self { route_key, ..self.clone() }
             }
-            FoldStep::Route => Self { lane, server_address: Label::known(OTHER), server_port: 0 },
+            FoldStep::Route => {
+                Self { route_key, server_address: Label::known(OTHER), server_port: 0 }
+            }
         }
     }
 }

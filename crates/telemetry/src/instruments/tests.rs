@@ -133,8 +133,8 @@ fn snapshot() -> StateSnapshot {
             amount: 1.25,
         }],
         drift: drift::Reading {
-            flows: vec![drift::ModelDrift {
-                flow: flow(),
+            models: vec![drift::ModelDrift {
+                model_key: model_key(),
                 lengths: [drift::LengthReading {
                     index: Some(0.3),
                     ..drift::LengthReading::default()
@@ -185,12 +185,12 @@ fn backend() -> engine::Reading {
         prefix_cache: Some(0.25),
         asleep: Some(false),
         warm: Some(WarmupState::Warming),
-        asked: Some([7, 1, 0, 0, 0, 0, 0, 0]),
+        scrapes: Some([7, 1, 0, 0, 0, 0, 0, 0]),
         implausible: 2,
     }
 }
 
-fn flow() -> ModelKey {
+fn model_key() -> ModelKey {
     ModelKey {
         provider: Label::known("openai"),
         model: Label::known("gpt-4o"),
@@ -201,7 +201,7 @@ fn flow() -> ModelKey {
 
 fn quotas() -> Vec<RateLimitReading> {
     let quota = |limited| RateLimitReading {
-        flow: flow(),
+        model_key: model_key(),
         limited,
         allowance: RateLimit {
             limit: Some(500),
@@ -222,8 +222,8 @@ fn load() -> Reading {
     };
     Reading {
         quotas: quotas(),
-        lanes: vec![RouteReading {
-            lane: lane_of(&testing::route()),
+        routes: vec![RouteReading {
+            route_key: RouteKey::of(&testing::route()),
             active: [1, 2, 3, 4],
             backend_waiting: None,
             silence: [1, 2].map(|stalled| StalledStreams {
@@ -231,8 +231,8 @@ fn load() -> Reading {
                 longest: Some(Duration::from_secs(10 * stalled)),
             }),
         }],
-        flows: vec![ModelReading {
-            flow: flow(),
+        models: vec![ModelReading {
+            model_key: model_key(),
             input: throughput,
             output: throughput,
             recent: Summary::default(),
@@ -298,9 +298,9 @@ fn representative() -> MetricsSnapshot {
     let route = testing::route();
     instruments.initialize_routes(&[Arc::clone(&route)]);
     instruments.record_start(&route);
-    let lane = lane_of(&route);
+    let route_key = RouteKey::of(&route);
     let quarter = Duration::from_millis(250);
-    instruments.record_waiting(&lane, quarter);
+    instruments.record_waiting(&route_key, quarter);
     Component::ALL.into_iter().for_each(|part| instruments.record_delay(part, quarter));
     instruments.live(&testing::series()).record_stream_time(quarter, quarter);
     SAMPLES.into_iter().for_each(|sample| instruments.live(&testing::series()).record(sample));
@@ -430,10 +430,10 @@ fn unknown_values_of_a_backend_are_absent() {
 
 #[test]
 fn a_queue_depth_of_the_engine_is_exact() {
-    let mut lane = load().lanes.remove(0);
-    assert_eq!((lane.queue_depth(), lane.bound()), (3, Precision::UpperBound));
-    lane.backend_waiting = Some(9);
-    assert_eq!((lane.queue_depth(), lane.bound()), (10, Precision::Exact));
+    let mut route = load().routes.remove(0);
+    assert_eq!((route.queue_depth(), route.bound()), (3, Precision::UpperBound));
+    route.backend_waiting = Some(9);
+    assert_eq!((route.queue_depth(), route.bound()), (10, Precision::Exact));
 }
 
 /// Returns the expected Prometheus name of a metric. This function implements the rules of Prometheus' translator

@@ -103,7 +103,7 @@ impl Playing {
 
     fn finish(mut self, at: MonotonicInstant) {
         let (load, _) = self.board.reading(at);
-        let active: u64 = load.lanes.iter().flat_map(|lane| lane.active).sum();
+        let active: u64 = load.routes.iter().flat_map(|route| route.active).sum();
         assert_eq!((self.board.in_flight(), active), (0, 0), "still in flight");
         let records = self.records.lock().expect("nothing panicked");
         let ended: Vec<_> = records.iter().map(|told| told.exchange).collect();

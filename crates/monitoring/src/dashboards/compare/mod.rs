@@ -29,7 +29,7 @@ pub(super) fn dashboard() -> Dashboard {
                       better if responses are shorter or fail more often."
             .to_owned(),
         from: None,
-        scope: Scope::Lane,
+        scope: Scope::Route,
         variables: [Side::A, Side::B].into_iter().flat_map(variables).collect(),
         visible: visible(),
         rows: vec![
@@ -92,7 +92,7 @@ fn variables(side: Side) -> [Variable; 3] {
 /// excluded.
 fn requests_by(label: &str, matchers: &str) -> String {
     format!(
-        "sum by ({label}) (increase(tokengauge_requests_finished_total{{<lane>, \
+        "sum by ({label}) (increase(tokengauge_requests_finished_total{{<route>, \
          gen_ai_request_model!~\"unknown|other|\"{matchers}}}[$__range]))"
     )
 }

@@ -26,7 +26,7 @@ impl Side {
     pub(super) fn matchers(self) -> String {
         let side = self.lower_case();
         format!(
-            "<lane>, gen_ai_provider_name=\"$provider_{side}\", gen_ai_request_model=\"$model_{side}\", \
+            "<route>, gen_ai_provider_name=\"$provider_{side}\", gen_ai_request_model=\"$model_{side}\", \
              tokengauge_variant=\"$variant_{side}\""
         )
     }

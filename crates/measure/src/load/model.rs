@@ -76,13 +76,13 @@ impl ModelLoad {
     pub(super) fn reading(
         &self,
         at: MonotonicInstant,
-        flow: &ModelKey,
+        model_key: &ModelKey,
         all: &mut Segment,
     ) -> ModelReading {
         let recent = self.recent.segment(at);
         all.merge(&recent);
         let [input, output] = throughput(at, &[self]);
-        ModelReading { flow: flow.clone(), input, output, recent: recent.summary() }
+        ModelReading { model_key: model_key.clone(), input, output, recent: recent.summary() }
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
-    fn flow() -> ModelKey {
+    fn model_key() -> ModelKey {
         ModelKey {
             provider: Label::known("openai"),
             model: Label::known("gpt-4o"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn at(track: &ModelLoad, moment: MonotonicInstant) -> ModelReading {
-        track.reading(moment, &flow(), &mut Segment::default())
+        track.reading(moment, &model_key(), &mut Segment::default())
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_idle_when_its_last_token_has_left_the_longest_window() {
+    fn a_model_is_idle_when_its_last_token_has_left_the_longest_window() {
         let mut track = ModelLoad::new();
         track.output(MonotonicInstant::from_secs(100), 1);
         let last = MonotonicInstant::from_nanos(400_999_999_999);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn any_recorded_value_keeps_a_flow_active() {
+    fn any_recorded_value_keeps_a_model_active() {
         let now = MonotonicInstant::from_secs(1_000);
         let uses: [fn(&mut ModelLoad, MonotonicInstant); 4] = [
             |track, at| track.output(at, 1),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_total_peak_is_the_highest_second_of_the_summed_flows() {
+    fn the_total_peak_is_the_highest_second_of_the_summed_models() {
         let (mut one, mut other) = (ModelLoad::new(), ModelLoad::new());
         one.output(MonotonicInstant::from_secs(5), 100);
         one.output(MonotonicInstant::from_secs(6), 60);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flows_the_throughput_is_zero() {
+    fn without_models_the_throughput_is_zero() {
         let [_, total_output] = throughput(MonotonicInstant::from_secs(60), &[]);
         assert_eq!(total_output.minute, Some(0.0));
         assert_eq!(total_output.five_minutes, None, "not covered");
