@@ -373,7 +373,7 @@ impl GlobPattern {
 
     /// Returns a sort key to choose between several matching patterns. A more specific pattern has a greater key: it
     /// has more literal characters, or the same number and fewer `*`.
-    pub fn narrowness(&self) -> (usize, Reverse<usize>) {
+    pub fn specificity(&self) -> (usize, Reverse<usize>) {
         let letters = self.pieces.iter().map(|piece| piece.len()).sum();
         (letters, Reverse(self.pieces.len()))
     }
@@ -487,10 +487,10 @@ mod tests {
 
     #[test]
     fn a_pattern_with_more_letters_is_narrower() {
-        let narrowness = |pattern: &str| GlobPattern::new(pattern).narrowness();
+        let specificity = |pattern: &str| GlobPattern::new(pattern).specificity();
         let rising = ["**", "*", "llama*", "*llama-3*", "llama-3*", "llama-3.1"];
         for pair in rising.windows(2) {
-            assert!(narrowness(pair[0]) < narrowness(pair[1]), "{pair:?}");
+            assert!(specificity(pair[0]) < specificity(pair[1]), "{pair:?}");
         }
     }
 }
