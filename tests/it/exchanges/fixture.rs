@@ -31,7 +31,7 @@ use tokengauge_measure::record::Record;
 use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, ExchangeId, Headers, LiveState,
+    BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ExchangeId, Headers,
     ObserverEvent, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead, ResponseHead, RouteFacts,
     Scheme, TraceContext,
 };
@@ -206,7 +206,7 @@ impl Fixture {
             conversation: None,
             identity: CallerIdentity::default(),
             connection: None,
-            live_state: Arc::new(LiveState::default()),
+            body_wait: Arc::new(BodyWaitState::default()),
         }
     }
 

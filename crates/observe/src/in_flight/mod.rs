@@ -314,7 +314,7 @@ impl InFlightRequests {
         if let Some(sign) = retry {
             self.sinks.instruments.record_retry(&route_key, sign);
         }
-        let live_state = Arc::clone(&open.live_state);
+        let body_wait = Arc::clone(&open.body_wait);
         let gate = Arc::clone(&self.gate);
         let policy = self.contents.of(&open.route.name).map(Arc::clone);
         let parsers = (&self.tokenizers, self.budget.request());
@@ -329,7 +329,7 @@ impl InFlightRequests {
             route_key,
             state,
             live: None,
-            live_state,
+            body_wait,
             swept: at,
             is_stream_over: false,
             arrived: None,

@@ -112,7 +112,7 @@ impl Stage {
         self.report(millis, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
-    /// Plays all events up to the timestamp of `live_state`, and then its ending.
+    /// Plays all events up to the timestamp of `body_wait`, and then its ending.
     fn play(&mut self, cell: &Cell) {
         self.report(1_000, ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
         let ending = ending(cell);

@@ -26,8 +26,8 @@ use tokengauge_measure::timing::LiveSample;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId, Headers,
-    LiveState, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
+    BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId,
+    Headers, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
     TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
@@ -73,7 +73,7 @@ pub(super) fn open(path: &str) -> RequestHead {
         conversation: None,
         identity: CallerIdentity::default(),
         connection: None,
-        live_state: Arc::new(LiveState::default()),
+        body_wait: Arc::new(BodyWaitState::default()),
     }
 }
 

@@ -13,7 +13,7 @@ use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId, LiveState,
+    BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId,
     ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent, TraceContext,
     UpstreamFailure,
 };
@@ -181,7 +181,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
         conversation: None,
         identity: CallerIdentity::default(),
         connection: None,
-        live_state: Arc::new(LiveState::default()),
+        body_wait: Arc::new(BodyWaitState::default()),
     }
 }
 

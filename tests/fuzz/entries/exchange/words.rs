@@ -9,9 +9,9 @@ use tokengauge_llm::dialect::Family;
 use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId, Headers,
-    LiveState, ObserverEvent, RESPONSE_HEADERS, RejectReason, RequestHead, ResponseHead,
-    RouteFacts, Scheme, TimeoutKind, TraceContext, UpstreamFailure,
+    BackpressureTime, BodyWaitState, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId,
+    Headers, ObserverEvent, RESPONSE_HEADERS, RejectReason, RequestHead, ResponseHead, RouteFacts,
+    Scheme, TimeoutKind, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
@@ -215,7 +215,7 @@ impl Scene {
             conversation: None,
             identity: CallerIdentity::default(),
             connection: None,
-            live_state: Arc::new(LiveState::default()),
+            body_wait: Arc::new(BodyWaitState::default()),
         }
     }
 }
