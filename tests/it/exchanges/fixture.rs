@@ -103,12 +103,12 @@ impl Fixture {
     /// Returns the record of the exchange for a response body that arrives in these pieces.
     pub fn play(&self, pieces: &[&[u8]]) -> Record {
         let at = MonotonicInstant::from_millis;
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut exchange = Exchange::new(
             ExchangeId(1),
             at(0),
             Box::new(self.open()),
-            gate,
+            limiter,
             (&Tokenizers::default(), RequestBudget::default()),
         );
         let mut say = |millis, word, bytes: &[u8]| {

@@ -117,7 +117,7 @@ mod tests {
             let readings = SnapshotSource::new(StateSnapshot::default);
             let (instruments, _) =
                 Instruments::new(&config, CardinalityLimits::default(), readings);
-            let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+            let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
             let sinks = Sinks { instruments, record: Box::new(|_| ()) };
             let objective = |model: &str| Objective {
                 name: Label::known(model),
@@ -129,7 +129,7 @@ mod tests {
             };
             let objectives = ["gpt-*", "claude-*"].map(objective);
             Self {
-                requests: InFlightRequests::new(objectives.into(), gate, sinks),
+                requests: InFlightRequests::new(objectives.into(), limiter, sinks),
                 body_wait: Arc::default(),
             }
         }

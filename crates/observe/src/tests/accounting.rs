@@ -263,9 +263,9 @@ impl Watch {
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(|_| {}) };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self {
-            requests: InFlightRequests::new(Vec::new(), gate, sinks),
+            requests: InFlightRequests::new(Vec::new(), limiter, sinks),
             collector,
             exchange: 0,
             body_wait: Arc::default(),

@@ -1,5 +1,5 @@
-//! Tests every row of `docs/reference/outcomes.md` at literal timestamps: the record of an exchange that ends early, and the duration
-//! of each stage. `tests/it/aborts` tests the same rows over sockets.
+//! Tests every row of `docs/reference/outcomes.md` at literal timestamps: the record of an exchange that ends early,
+//! and the duration of each stage. `tests/it/aborts` tests the same rows over sockets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,11 +64,11 @@ impl Stage {
         let kept = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let sinks = Sinks { instruments, record };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         for model in models {
-            gate.admit(Dimension::Model, &Name::new(model).unwrap());
+            limiter.admit(Dimension::Model, &Name::new(model).unwrap());
         }
-        let requests = InFlightRequests::new(objectives, gate, sinks);
+        let requests = InFlightRequests::new(objectives, limiter, sinks);
         Self { requests, collector, records, snapshot }
     }
 

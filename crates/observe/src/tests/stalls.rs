@@ -37,10 +37,10 @@ impl Scene {
                 records.lock().unwrap().push(record.clone());
             })
         };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
         Self {
-            requests: InFlightRequests::new(Vec::new(), gate, sinks),
+            requests: InFlightRequests::new(Vec::new(), limiter, sinks),
             collector,
             records,
             body_wait: Arc::new(BodyWaitState::default()),

@@ -165,12 +165,12 @@ impl Scene {
 
     /// Applies all events. Arrivals come in pieces of these sizes, all at the same timestamp.
     pub fn play(&self, cuts: Option<[usize; 2]>) -> Played {
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut exchange = Exchange::new(
             ExchangeId(7),
             ACCEPT,
             Box::new(self.open()),
-            gate,
+            limiter,
             (&Tokenizers::default(), RequestBudget::default()),
         );
         let mut samples = Vec::new();
