@@ -191,8 +191,10 @@ fn windows(throughput: &Throughput) -> Windows {
 
 impl Recent {
     fn of(summary: &Summary) -> Self {
-        let ranges =
-            OutputRateRange::ALL.into_iter().map(OutputRateRange::as_str).zip(summary.bands);
+        let ranges = OutputRateRange::ALL
+            .into_iter()
+            .map(OutputRateRange::as_str)
+            .zip(summary.output_rate_ranges);
         Self {
             finished: summary.finished,
             failed: summary.failed,

@@ -81,7 +81,7 @@ struct Core {
     scraper: Scraper,
     /// Writes error budgets to a file, so that they survive a restart. `None` if no file is configured.
     slo_state_writer: Option<SloStateWriter>,
-    gate: Arc<CardinalityLimiter>,
+    limiter: Arc<CardinalityLimiter>,
 }
 
 /// The result of a shutdown.
@@ -297,7 +297,7 @@ impl Core {
             budget_bytes: config.observer_memory / 2,
             ..tee::Config::default()
         }));
-        let gate = Arc::new(CardinalityLimiter::new(config.labels, reserved_labels(config)));
+        let limiter = Arc::new(CardinalityLimiter::new(config.labels, reserved_labels(config)));
         let observer_ref = Arc::new(OnceLock::new());
         let request_log =
             Arc::new(RequestLog::start(config.request_log.as_ref(), &config.fingerprint())?);
@@ -305,7 +305,7 @@ impl Core {
             let request_log = Arc::clone(&request_log);
             Box::new(move || StateSnapshot { request_log: request_log.counts(), ..others() })
         };
-        let gauges = views::snapshot_source(&observer_ref, &gate, others);
+        let gauges = views::snapshot_source(&observer_ref, &limiter, others);
         let (instruments, collector) = Instruments::new(&export, config.labels, gauges);
         let facts: Vec<Arc<RouteFacts>> =
             config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
@@ -325,7 +325,7 @@ impl Core {
             lines.record(record);
         });
         let sinks = Sinks { instruments, record };
-        let requests = requests(config, Arc::clone(&gate), sinks)?;
+        let requests = requests(config, Arc::clone(&limiter), sinks)?;
         let observer = Arc::new(
             Observer::start(Arc::clone(&channel), requests).map_err(StartError::Observer)?,
         );
@@ -341,7 +341,7 @@ impl Core {
             request_log,
             scraper,
             slo_state_writer: slo_state_writer.transpose()?,
-            gate,
+            limiter,
         })
     }
 
@@ -380,10 +380,10 @@ impl Core {
 /// Returns the state of the observer before the first request.
 fn requests(
     config: &Config,
-    gate: Arc<CardinalityLimiter>,
+    limiter: Arc<CardinalityLimiter>,
     sinks: Sinks,
 ) -> Result<InFlightRequests, slo_state::Error> {
-    let mut requests = InFlightRequests::new(config.objectives.clone(), gate, sinks);
+    let mut requests = InFlightRequests::new(config.objectives.clone(), limiter, sinks);
     requests.budget = Budget::new(config.observer_memory / 2);
     enable_tcp_info(&mut requests);
     apply(&mut requests, config);

@@ -24,10 +24,10 @@ const JSON: &str = "application/json";
 /// reference to the observer, which is set after the observer has started.
 pub(super) fn snapshot_source(
     observer: &Arc<OnceLock<Weak<Observer>>>,
-    gate: &Arc<CardinalityLimiter>,
+    limiter: &Arc<CardinalityLimiter>,
     others: Box<dyn Fn() -> StateSnapshot + Send + Sync>,
 ) -> SnapshotSource {
-    let (observer, gate) = (Arc::clone(observer), Arc::clone(gate));
+    let (observer, limiter) = (Arc::clone(observer), Arc::clone(limiter));
     SnapshotSource::holding(move |collect| {
         let Some(observer) = observer.get().and_then(Weak::upgrade) else {
             return collect(StateSnapshot::default());
@@ -35,7 +35,7 @@ pub(super) fn snapshot_source(
         observer.with_snapshot(|observed| {
             let others = others();
             collect(StateSnapshot {
-                label_overflow: gate.refused().to_vec(),
+                label_overflow: limiter.refused().to_vec(),
                 refused_requests: others.refused_requests,
                 clients: others.clients,
                 upstreams: others.upstreams,
@@ -66,14 +66,14 @@ pub(super) fn client_load(listeners: impl Iterator<Item = Load>) -> StateSnapsho
 pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
     let telemetry = Arc::clone(&core.telemetry);
     let config = Arc::clone(config);
-    let gate = Arc::clone(&core.gate);
+    let limiter = Arc::clone(&core.limiter);
     let observer = &core.observer;
     let start = process_start();
-    // If the observer is late, a scrape contains metrics of an earlier one. The first one is taken at the start, when the
-    // observer has nothing to do.
+    // If the observer is late, a scrape contains metrics of an earlier one. The first one is taken at the start, when
+    // the observer has nothing to do.
     drop(telemetry.scrape());
     let yaml = move || Rendered::now(config.load().yaml.clone());
-    let labels = move || Rendered::now(json(&gate.admitted()));
+    let labels = move || Rendered::now(json(&limiter.admitted()));
     Pages {
         metrics: Box::new(move |format| {
             let snapshot = telemetry.scrape();

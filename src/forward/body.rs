@@ -36,19 +36,19 @@ enum Source {
     /// Written by the proxy.
     Local(Option<Bytes>),
     /// A body that is read from an upstream.
-    Upstream { incoming: Incoming, connection: Hold },
+    Upstream { incoming: Incoming, connection: ConnectionShare },
 }
 
 /// What the response body owns of its upstream connection until the body is complete.
 #[derive(Debug)]
-pub enum Hold {
+pub enum ConnectionShare {
     /// An HTTP/1.1 connection that is polled together with this body. The pool is `None` if the connection must not be
     /// reused.
     Http1(Box<Http1Connection>, Option<Arc<Pool>>),
     /// One stream of an HTTP/2 connection. A separate task polls the connection.
     Http2(#[expect(dead_code, reason = "dropping it frees the place")] StreamPermit),
     /// A connection that only a separate task holds.
-    Nothing,
+    Detached,
 }
 
 /// Time limits of a response body.
@@ -77,7 +77,7 @@ impl RelayBody {
 
     pub(super) fn upstream(
         incoming: Incoming,
-        mut connection: Hold,
+        mut connection: ConnectionShare,
         permit: Option<Permit>,
     ) -> Self {
         if incoming.is_end_stream() {
@@ -148,10 +148,12 @@ impl Source {
             Self::Upstream { incoming, connection } => (incoming, connection),
         };
         let polled = match connection {
-            Hold::Http1(connection, _) => {
+            ConnectionShare::Http1(connection, _) => {
                 connection.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
             }
-            Hold::Http2(_) | Hold::Nothing => Pin::new(&mut *incoming).poll_frame(cx),
+            ConnectionShare::Http2(_) | ConnectionShare::Detached => {
+                Pin::new(&mut *incoming).poll_frame(cx)
+            }
         };
         let is_complete = match &polled {
             Poll::Ready(None) => true,
@@ -165,10 +167,10 @@ impl Source {
     }
 }
 
-impl Hold {
+impl ConnectionShare {
     /// Returns the connection to its pool, because the body is complete.
     fn release(&mut self) {
-        if let Self::Http1(connection, Some(pool)) = std::mem::replace(self, Self::Nothing) {
+        if let Self::Http1(connection, Some(pool)) = std::mem::replace(self, Self::Detached) {
             pool.keep(connection);
         }
     }

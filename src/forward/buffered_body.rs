@@ -19,7 +19,7 @@ use tokengauge_observe::tee::{RequestObserver, UploadFlush};
 /// Maximum memory in bytes for the part of a request body that waits for a connection. 64 KiB is about 16,000 tokens of
 /// text, so nearly every request fits completely. A full queue of 1,000 requests takes at most 64 MiB. The last frame
 /// can exceed the limit by the size of hyper's buffer.
-const MOST_BUFFERED: usize = 64 * 1024;
+const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// The body of every request to an upstream, with the frames that were read before a connection takes the body.
 ///
@@ -48,10 +48,10 @@ pub(super) fn readable_body(request: &mut Request<Upload>) -> Option<&mut Upload
 }
 
 /// Reads `body` ahead, up to the memory limit. Returns only if the client's body fails.
-pub(super) async fn failure(body: Option<&mut Upload>) {
+pub(super) async fn read_ahead_until_failure(body: Option<&mut Upload>) {
     if let Some(body) = body {
         let mut bytes = body.held_bytes();
-        while bytes < MOST_BUFFERED && !body.body.is_end_stream() {
+        while bytes < MAX_READ_AHEAD_BYTES && !body.body.is_end_stream() {
             match body.read().await {
                 Some(Ok(frame)) => {
                     bytes += held_bytes(&frame);
@@ -82,7 +82,7 @@ impl Upload {
     /// Reads and drops the body, up to the memory limit. The observer receives a copy of what is read.
     pub(super) async fn discard(mut self) {
         let mut bytes = self.held_bytes();
-        while bytes < MOST_BUFFERED && !self.body.is_end_stream() {
+        while bytes < MAX_READ_AHEAD_BYTES && !self.body.is_end_stream() {
             let Some(Ok(frame)) = self.read().await else { return };
             bytes += held_bytes(&frame);
         }

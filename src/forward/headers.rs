@@ -43,7 +43,7 @@ pub(super) fn upgrades_to_websocket(headers: &HeaderMap) -> bool {
 }
 
 /// Rewrites the request line and headers for `upstream`. Strips the first `stripped` bytes of the path.
-pub(super) fn readdress(
+pub(super) fn rewrite_request(
     parts: &mut request::Parts,
     upstream: &Upstream,
     stripped: usize,
@@ -141,7 +141,7 @@ pub(super) fn has_unsupported_coding(headers: &HeaderMap) -> bool {
 }
 
 /// Rewrites the HTTP version and headers of a response for the client.
-pub(super) fn hand_back<B>(mut response: Response<B>, upgrade: bool) -> Response<B> {
+pub(super) fn rewrite_response<B>(mut response: Response<B>, upgrade: bool) -> Response<B> {
     if has_ambiguous_length(&response) {
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }

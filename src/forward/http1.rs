@@ -21,7 +21,7 @@ use super::repeat::SentBody;
 use super::stream::{StreamEnd, StreamState, UpstreamStream};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::ConnectTimings;
-use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
+use tokengauge_types::notifier::{MAX_POLL_ROUNDS, Notifier};
 use tokengauge_types::tcp::TcpConnection;
 
 pub struct Http1Connection {
@@ -92,7 +92,7 @@ impl Http1Connection {
     pub(super) fn is_usable(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
         // This poll registered no waker, so the next poll must happen without a wake-up.
-        self.notifier.remind();
+        self.notifier.mark_due();
         self.connection.is_some() && self.sender.is_ready()
     }
 
@@ -139,13 +139,13 @@ impl Http1Connection {
         // `wanted` needs no waker: only the connection can wake it, and the connection is polled right here.
         let quiet = &mut Context::from_waker(Waker::noop());
         let mut due = self.notifier.enter(cx.waker());
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_POLL_ROUNDS {
             if due {
                 let waker = self.waker.clone();
                 self.poll_connection(&mut Context::from_waker(&waker));
             }
             if let Poll::Ready(value) = wanted(quiet) {
-                self.notifier.leave_anyway();
+                self.notifier.leave_pending();
                 return Poll::Ready(value);
             }
             if self.notifier.leave() {
@@ -153,7 +153,7 @@ impl Http1Connection {
             }
             due = true;
         }
-        self.notifier.remind();
+        self.notifier.mark_due();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -62,8 +62,8 @@ pub enum Channel {
 #[derive(Debug)]
 pub struct StreamPermit(Arc<Http2Connection>);
 
-enum Found {
-    Place(StreamPermit),
+enum StreamSearch {
+    FreeStream(StreamPermit),
     /// Another request is opening a connection. This request waits, because the number of streams is not known yet.
     Pending(Waiting),
     /// The caller must open a new connection. The permit is for its first stream.
@@ -98,9 +98,9 @@ enum Phase {
 #[derive(Debug, Default)]
 struct Counts {
     /// Number of streams in use.
-    active: usize,
+    streams_in_use: usize,
     /// Maximum number of streams. 0 until the upstream has sent its limit.
-    max: usize,
+    max_streams: usize,
     /// Number of requests that wait for the upstream's limit.
     waiting: usize,
     /// When the last stream ended.
@@ -143,15 +143,15 @@ impl Http2Pool {
         let mut wait = None;
         loop {
             match self.find() {
-                Found::Place(permit) => {
+                StreamSearch::FreeStream(permit) => {
                     if let Some(reused) = permit.reused(wait) {
                         return Ok(reused);
                     }
                 }
-                Found::Pending(waiting) => {
+                StreamSearch::Pending(waiting) => {
                     waiting.settled(connector.config.timeouts.connect).await?
                 }
-                Found::New(permit) => {
+                StreamSearch::New(permit) => {
                     let opening = Arc::clone(&permit.0);
                     tokio::spawn(opening.open(Arc::clone(self), Arc::clone(connector)));
                     let (channel, connected) = permit.opened().await?;
@@ -162,7 +162,7 @@ impl Http2Pool {
         }
     }
 
-    fn find(&self) -> Found {
+    fn find(&self) -> StreamSearch {
         let now = clock::now();
         let idle_since = now.saturating_sub(self.idle_timeout);
         let opened_at = now.saturating_sub(self.max_age);
@@ -175,15 +175,15 @@ impl Http2Pool {
             !is_over
         });
         if let Some(permit) = connections.iter().find_map(StreamPermit::reserve) {
-            return Found::Place(permit);
+            return StreamSearch::FreeStream(permit);
         }
         let expected = self.expected_streams.load(Ordering::Relaxed);
         if let Some(waiting) = connections.iter().find_map(|it| Waiting::join(it, expected)) {
-            return Found::Pending(waiting);
+            return StreamSearch::Pending(waiting);
         }
         let connection = Arc::new(Http2Connection::connecting());
         connections.push(Arc::clone(&connection));
-        Found::New(StreamPermit(connection))
+        StreamSearch::New(StreamPermit(connection))
     }
 }
 
@@ -195,7 +195,7 @@ impl Http2Connection {
             phase: watch::Sender::new(Phase::Connecting),
             opened: OnceLock::new(),
             http1: Mutex::default(),
-            counts: Mutex::new(Counts { active: 1, ..Counts::default() }),
+            counts: Mutex::new(Counts { streams_in_use: 1, ..Counts::default() }),
         }
     }
 
@@ -237,7 +237,7 @@ impl Http2Connection {
     /// Applies the number of streams that the upstream allows.
     fn set_limit(&self, limit: usize, pool: &Http2Pool) {
         let limit = limit.min(MAX_STREAMS);
-        let previous = std::mem::replace(&mut lock(&self.counts).max, limit);
+        let previous = std::mem::replace(&mut lock(&self.counts).max_streams, limit);
         if previous != limit {
             pool.expected_streams.store(limit.max(1), Ordering::Relaxed);
         }
@@ -276,7 +276,7 @@ impl Http2Connection {
 
     fn is_idle_since(&self, oldest: MonotonicInstant) -> bool {
         let counts = lock(&self.counts);
-        counts.active == 0 && counts.waiting == 0 && counts.idle_since < oldest
+        counts.streams_in_use == 0 && counts.waiting == 0 && counts.idle_since < oldest
     }
 }
 
@@ -286,8 +286,8 @@ impl StreamPermit {
             return None;
         }
         let mut counts = lock(&connection.counts);
-        let is_free = counts.active < counts.max;
-        counts.active += usize::from(is_free);
+        let is_free = counts.streams_in_use < counts.max_streams;
+        counts.streams_in_use += usize::from(is_free);
         is_free.then(|| Self(Arc::clone(connection)))
     }
 
@@ -334,8 +334,8 @@ impl StreamPermit {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut counts = lock(&self.0.counts);
-        counts.active = counts.active.saturating_sub(1);
-        if counts.active == 0 {
+        counts.streams_in_use = counts.streams_in_use.saturating_sub(1);
+        if counts.streams_in_use == 0 {
             counts.idle_since = clock::now();
         }
     }
@@ -348,9 +348,9 @@ impl Waiting {
             return None;
         }
         let mut counts = lock(&connection.counts);
-        let has_place = counts.active + counts.waiting < expected;
-        counts.waiting += usize::from(has_place);
-        has_place.then(|| Self(Arc::clone(connection)))
+        let has_free_stream = counts.streams_in_use + counts.waiting < expected;
+        counts.waiting += usize::from(has_free_stream);
+        has_free_stream.then(|| Self(Arc::clone(connection)))
     }
 
     /// Waits until the limit of streams is known, or until the connection turns out to use HTTP/1.1 or to fail.

@@ -137,7 +137,7 @@ pub struct Timeouts {
     /// Maximum time for DNS, TCP and TLS together.
     pub connect: Option<Duration>,
     /// Maximum time from the start of sending the request to the response headers.
-    pub head: Option<Duration>,
+    pub response_header: Option<Duration>,
     /// Maximum time between two frames of the response body.
     pub idle: Option<Duration>,
     /// Maximum time from the request headers to the end of the response.
@@ -146,7 +146,12 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Some(Duration::from_secs(10)), head: None, idle: None, total: None }
+        Self {
+            connect: Some(Duration::from_secs(10)),
+            response_header: None,
+            idle: None,
+            total: None,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::admission::AdmittedRequest;
-use super::body::{BodyTimeouts, Hold, RelayBody};
+use super::body::{BodyTimeouts, ConnectionShare, RelayBody};
 use super::buffered_body::{self, Upload, readable_body};
 use super::connect;
 use super::error::ForwardError;
@@ -77,7 +77,7 @@ struct Exchange {
 /// The response headers, and the source of the body.
 struct Received {
     response: Response<Incoming>,
-    connection: Hold,
+    connection: ConnectionShare,
 }
 
 /// The result of sending a request on a reused connection.
@@ -131,7 +131,8 @@ impl Exchange {
         let (mut parts, body) = request.into_parts();
         let upgrade = client.filter(|_| headers::wants_websocket(&parts));
         let is_valid =
-            headers::readdress(&mut parts, &self.upstream, stripped, upgrade.is_some()).is_ok();
+            headers::rewrite_request(&mut parts, &self.upstream, stripped, upgrade.is_some())
+                .is_ok();
         let request = Request::from_parts(parts, body);
         if !is_valid {
             let error = ForwardError::new(Ending::Rejected(RejectReason::BadRequest));
@@ -235,7 +236,7 @@ impl Exchange {
             tokio::select! {
                 biased;
                 connected = self.upstream.connect() => connected.map_err(connect_error),
-                () = buffered_body::failure(readable_body(&mut request)) => {
+                () = buffered_body::read_ahead_until_failure(readable_body(&mut request)) => {
                     Err(ForwardError::new(Ending::RequestBodyFailed))
                 }
             }
@@ -294,7 +295,7 @@ impl Exchange {
             Channel::Http1(connection) if upgrade => {
                 let sent = connection.detach_for_upgrade().try_send_request(request).await;
                 let response = sent.map_err(|error| self.attempt_error(error))?;
-                Ok(Received { response, connection: Hold::Nothing })
+                Ok(Received { response, connection: ConnectionShare::Detached })
             }
             Channel::Http1(connection) => self.send_http1(connection, request).await,
         }
@@ -312,7 +313,7 @@ impl Exchange {
                 if connection.is_reused() {
                     pool.on_reused();
                 }
-                let connection = self.hold(connection, &response);
+                let connection = self.choose_driver(connection, &response);
                 Ok(Received { response, connection })
             }
             Err(error) => {
@@ -331,15 +332,19 @@ impl Exchange {
     }
 
     /// Decides whether the response body or a separate task polls `connection`.
-    fn hold(&self, connection: Box<Http1Connection>, response: &Response<Incoming>) -> Hold {
+    fn choose_driver(
+        &self,
+        connection: Box<Http1Connection>,
+        response: &Response<Incoming>,
+    ) -> ConnectionShare {
         // During a second attempt, `is_uploaded` can be true because of the first one.
         if self.is_repeated || !self.observer.is_uploaded() {
             connection.detach();
-            return Hold::Nothing;
+            return ConnectionShare::Detached;
         }
         let is_reusable = !headers::has_ambiguous_length(response);
         let pool = is_reusable.then(|| Arc::clone(&self.upstream.pool));
-        Hold::Http1(connection, pool)
+        ConnectionShare::Http1(connection, pool)
     }
 
     async fn send_http2(
@@ -349,7 +354,7 @@ impl Exchange {
         request: Request<SentBody>,
     ) -> Result<Received, AttemptError> {
         match sender.try_send_request(request).await {
-            Ok(response) => Ok(Received { response, connection: Hold::Http2(permit) }),
+            Ok(response) => Ok(Received { response, connection: ConnectionShare::Http2(permit) }),
             Err(error) => {
                 let failure = StreamFailure::of(error.error());
                 let is_unread = failure == StreamFailure::Refused;
@@ -372,7 +377,7 @@ impl Exchange {
 
     /// Returns the earlier of the two limits for the response headers: the headers timeout and the total timeout.
     fn head_limit(&self) -> Option<(Instant, TimeoutKind)> {
-        let head = self.upstream.config().timeouts.head;
+        let head = self.upstream.config().timeouts.response_header;
         let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));
         let total = self.deadline.map(|deadline| (deadline, TimeoutKind::Total));
         match (head, total) {
@@ -416,10 +421,11 @@ impl Exchange {
                     _ = shutdown.wait_for(|state| *state == ShutdownState::Aborting) => {}
                 }
             });
-            return headers::hand_back(response, true).map(|_| RelayBody::local(Bytes::new()));
+            return headers::rewrite_response(response, true)
+                .map(|_| RelayBody::local(Bytes::new()));
         }
         let limits = BodyTimeouts { idle: upstream.config().timeouts.idle, deadline };
-        headers::hand_back(response, false)
+        headers::rewrite_response(response, false)
             .map(|body| RelayBody::upstream(body, connection, permit))
             .map(|body| body.with_timeouts(limits, &observer))
     }

@@ -26,7 +26,7 @@ use super::state::{ListenerState, Phase, PhaseWatcher};
 use super::timer::{Expired, WaitLimits, WaitTimer};
 use super::tls::Acceptor;
 use super::{Config, Peer, ReceivedBody};
-use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
+use tokengauge_types::notifier::{MAX_POLL_ROUNDS, Notifier};
 
 /// Creates the HTTP service of each connection.
 pub trait Handler: Clone + Send + Sync + 'static {
@@ -368,7 +368,7 @@ impl<C: Graceful> Serving<C> {
     fn poll_connection(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.end_if_due();
         self.notifier.enter(cx.waker());
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_POLL_ROUNDS {
             if self.poll_once().is_ready() {
                 return Poll::Ready(());
             }
@@ -376,7 +376,7 @@ impl<C: Graceful> Serving<C> {
                 return Poll::Pending;
             }
         }
-        self.notifier.remind();
+        self.notifier.mark_due();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -115,7 +115,7 @@ fn call() -> Call {
         system_fingerprint: None,
         finish_reasons: Vec::new(),
         choices: Vec::new(),
-        bands: LengthBuckets::default(),
+        length_buckets: LengthBuckets::default(),
         usage: None,
         timings: None,
         quota: None,

@@ -311,12 +311,12 @@ impl ApiCall {
         &mut self,
         open: &RequestHead,
         is_confirmed: bool,
-        gate: &CardinalityLimiter,
+        limiter: &CardinalityLimiter,
     ) -> MetricLabels {
         if let Some(series) = self.series.as_ref().filter(|_| is_confirmed) {
             return series.clone();
         }
-        let series = self.name_series(open, is_confirmed, gate);
+        let series = self.name_series(open, is_confirmed, limiter);
         if is_confirmed {
             self.series = Some(series.clone());
         }
@@ -357,7 +357,7 @@ impl ApiCall {
         let facts = &mut self.answer.facts;
         let usage = facts.usage;
         Call {
-            bands: LengthBuckets::of(&request, usage.as_ref(), output.as_ref()),
+            length_buckets: LengthBuckets::of(&request, usage.as_ref(), output.as_ref()),
             series,
             streamed,
             finish_reasons,
@@ -426,12 +426,12 @@ impl ApiCall {
         &self,
         open: &RequestHead,
         is_confirmed: bool,
-        gate: &CardinalityLimiter,
+        limiter: &CardinalityLimiter,
     ) -> MetricLabels {
         let (route, identity) = (&open.route, &open.identity);
         let label = |dimension, name: &Name| match is_confirmed {
-            true => gate.admit(dimension, name),
-            false => gate.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
+            true => limiter.admit(dimension, name),
+            false => limiter.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
         };
         let asked = self.asked().or(self.answer.facts.model.as_ref());
         let model =

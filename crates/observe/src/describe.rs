@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 
 use tokengauge_types::clock;
 use tokengauge_types::event::{
-    CallerIdentity, Headers, LiveState, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead,
+    BodyWaitState, CallerIdentity, Headers, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead,
     ResponseHead, RouteFacts, Scheme, TraceContext,
 };
 use tokengauge_types::label::{LONGEST_NAME, Name};
@@ -55,7 +55,7 @@ pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> Req
         trace,
         conversation,
         identity,
-        live_state: Arc::<LiveState>::default(),
+        body_wait: Arc::<BodyWaitState>::default(),
     }
 }
 

@@ -35,7 +35,7 @@ impl Observation {
     /// Fails if the operating system cannot start a thread.
     pub fn start(on_record: impl Fn(&Record) + Send + 'static) -> io::Result<Self> {
         let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         // The observer updates the instruments, and gauges read the observer. The weak reference avoids a reference
         // cycle.
         let reader: Arc<OnceLock<Weak<Observer>>> = Arc::default();
@@ -50,7 +50,7 @@ impl Observation {
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(on_record) };
-        let requests = InFlightRequests::new(Vec::new(), gate, sinks);
+        let requests = InFlightRequests::new(Vec::new(), limiter, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&channel), requests)?);
         drop(reader.set(Arc::downgrade(&observer)));
         Ok(Self { channel, observer, collector })

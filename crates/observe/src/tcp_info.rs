@@ -93,7 +93,7 @@ impl PeerConnection {
         Some(ConnectionSample {
             rtt: info.rtt,
             least_rtt: info.least_rtt,
-            retransmits: connection.tell(info.retransmits),
+            retransmits: connection.take_unreported_retransmits(info.retransmits),
         })
     }
 }

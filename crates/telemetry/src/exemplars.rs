@@ -23,8 +23,8 @@ use tokengauge_types::sync::lock;
 
 /// Maximum number of exemplars in one generation of the store. One kind of call has about a hundred exemplars: one for
 /// each of 4 buckets in 25 series. The exemplars of the latest 70 kinds of calls are therefore kept. A hash table with
-/// 8,192 places holds this number without growing, and both generations together take less than 1 MB.
-const GENERATION: usize = 7_168;
+/// 8,192 slots holds this number without growing, and both generations together take less than 1 MB.
+const MAX_EXEMPLARS_PER_GENERATION: usize = 7_168;
 
 /// A link from a value to the trace of the request that caused it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +47,7 @@ pub struct SeriesId(u64);
 pub struct Exemplars {
     hasher: RandomState,
     eligible: ExemplarPolicy,
-    places: Mutex<ExemplarStore>,
+    slots: Mutex<ExemplarStore>,
 }
 
 /// Which requests create exemplars.
@@ -76,7 +76,7 @@ pub struct ExemplarRecorder<'a>(Option<ActiveRecorder<'a>>);
 
 #[derive(Debug)]
 struct ActiveRecorder<'a> {
-    places: MutexGuard<'a, ExemplarStore>,
+    slots: MutexGuard<'a, ExemplarStore>,
     exemplar: Exemplar,
 }
 
@@ -90,7 +90,7 @@ impl Exemplars {
             }
             ExemplarFilter::TraceBased => ExemplarPolicy::None,
         };
-        Self { hasher: RandomState::new(), eligible, places: Mutex::default() }
+        Self { hasher: RandomState::new(), eligible, slots: Mutex::default() }
     }
 
     /// Returns the id of a series. `attributes` must be sorted by key, because the id depends on their order.
@@ -110,7 +110,7 @@ impl Exemplars {
             return ExemplarRecorder::none();
         };
         ExemplarRecorder(Some(ActiveRecorder {
-            places: lock(&self.places),
+            slots: lock(&self.slots),
             exemplar: Exemplar {
                 trace_id: record.trace.trace_id,
                 span_id: span::innermost_span_id(record),
@@ -122,8 +122,8 @@ impl Exemplars {
 
     /// Copies the current exemplars.
     pub fn snapshot(&self) -> ExemplarSnapshot {
-        let mut all = lock(&self.places).all();
-        all.sort_unstable_by_key(|(place, _)| *place);
+        let mut all = lock(&self.slots).all();
+        all.sort_unstable_by_key(|(slot, _)| *slot);
         ExemplarSnapshot { hasher: self.hasher.clone(), all }
     }
 }
@@ -144,18 +144,18 @@ impl SeriesId {
 }
 
 impl ExemplarStore {
-    fn put(&mut self, place: Slot, exemplar: Exemplar) {
-        if self.young.len() >= GENERATION && !self.young.contains_key(&place) {
+    fn put(&mut self, slot: Slot, exemplar: Exemplar) {
+        if self.young.len() >= MAX_EXEMPLARS_PER_GENERATION && !self.young.contains_key(&slot) {
             mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
         }
-        self.young.insert(place, exemplar);
+        self.young.insert(slot, exemplar);
     }
 
     fn all(&self) -> Vec<(Slot, Exemplar)> {
-        let outlived = |(place, _): &(&Slot, &Exemplar)| !self.young.contains_key(*place);
+        let outlived = |(slot, _): &(&Slot, &Exemplar)| !self.young.contains_key(*slot);
         let all = self.young.iter().chain(self.old.iter().filter(outlived));
-        all.map(|(place, exemplar)| (*place, *exemplar)).collect()
+        all.map(|(slot, exemplar)| (*slot, *exemplar)).collect()
     }
 }
 
@@ -180,10 +180,10 @@ impl ExemplarRecorder<'_> {
         self.put((series, 0), 1.0);
     }
 
-    fn put(&mut self, place: Slot, value: f64) {
-        if let Some(ActiveRecorder { places, exemplar }) = &mut self.0 {
+    fn put(&mut self, slot: Slot, value: f64) {
+        if let Some(ActiveRecorder { slots, exemplar }) = &mut self.0 {
             let exemplar = Exemplar { value, ..*exemplar };
-            places.put(place, exemplar);
+            slots.put(slot, exemplar);
         }
     }
 }
@@ -318,35 +318,43 @@ mod tests {
         }
     }
 
-    /// A hash table with 2ⁿ places holds at most 7/8 × 2ⁿ entries, and needs one additional byte per place.
+    /// A hash table with 2ⁿ slots holds at most 7/8 × 2ⁿ entries, and needs one additional byte per slot.
     #[test]
     fn both_generations_fit_in_a_megabyte() {
-        let places = GENERATION.next_power_of_two();
-        assert_eq!(GENERATION, places / 8 * 7, "the next entry would double the table");
-        assert!(2 * places * (size_of::<(Slot, Exemplar)>() + 1) < 1_000_000);
+        let slots = MAX_EXEMPLARS_PER_GENERATION.next_power_of_two();
+        assert_eq!(
+            MAX_EXEMPLARS_PER_GENERATION,
+            slots / 8 * 7,
+            "the next entry would double the table"
+        );
+        assert!(2 * slots * (size_of::<(Slot, Exemplar)>() + 1) < 1_000_000);
     }
 
     #[test]
     fn keeps_recently_updated_slots() {
-        let mut places = ExemplarStore::default();
+        let mut slots = ExemplarStore::default();
         let exemplar = |value| Exemplar {
             trace_id: [1; 16],
             span_id: [1; 8],
             value,
             time: WallTime::from_unix_nanos(0),
         };
-        let place = |number: usize| (SeriesId(number as u64), 0);
-        let busy = place(usize::MAX);
-        for number in 0..5 * GENERATION {
-            places.put(place(number), exemplar(0.0));
-            places.put(busy, exemplar(number as f64));
-            assert!(places.young.len() <= GENERATION && places.old.len() <= GENERATION);
+        let slot = |number: usize| (SeriesId(number as u64), 0);
+        let busy = slot(usize::MAX);
+        for number in 0..5 * MAX_EXEMPLARS_PER_GENERATION {
+            slots.put(slot(number), exemplar(0.0));
+            slots.put(busy, exemplar(number as f64));
+            assert!(
+                slots.young.len() <= MAX_EXEMPLARS_PER_GENERATION
+                    && slots.old.len() <= MAX_EXEMPLARS_PER_GENERATION
+            );
         }
-        let all: FxHashMap<_, _> = places.all().into_iter().collect();
-        assert_eq!(all.len(), places.all().len(), "each slot occurs once");
-        assert_eq!(all[&busy], exemplar((5 * GENERATION - 1) as f64));
-        let latest = 5 * GENERATION - GENERATION / 2..5 * GENERATION;
-        assert!(latest.into_iter().all(|number| all.contains_key(&place(number))));
-        assert!(!all.contains_key(&place(0)));
+        let all: FxHashMap<_, _> = slots.all().into_iter().collect();
+        assert_eq!(all.len(), slots.all().len(), "each slot occurs once");
+        assert_eq!(all[&busy], exemplar((5 * MAX_EXEMPLARS_PER_GENERATION - 1) as f64));
+        let latest = 5 * MAX_EXEMPLARS_PER_GENERATION - MAX_EXEMPLARS_PER_GENERATION / 2
+            ..5 * MAX_EXEMPLARS_PER_GENERATION;
+        assert!(latest.into_iter().all(|number| all.contains_key(&slot(number))));
+        assert!(!all.contains_key(&slot(0)));
     }
 }

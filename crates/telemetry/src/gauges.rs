@@ -21,7 +21,7 @@ use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::{Attribute, Metric, health, tokengauge};
 use crate::export_counters::DropReason;
-use crate::series_limits::MOST_ROUTES;
+use crate::series_limits::MAX_ROUTES;
 use crate::snapshot::StateSnapshot;
 
 /// The snapshot that the current collection exports.
@@ -128,7 +128,7 @@ impl Registrar<'_> {
     fn routes(&self) {
         let routes: Group<RouteReading> = Group {
             readings: |snapshot| &snapshot.load.routes,
-            most: MOST_ROUTES,
+            most: MAX_ROUTES,
             base: |reading| Some(of_route_key(&reading.route_key)),
         };
         let states = (key::STATE, RequestPhase::ALL.map(RequestPhase::as_str));
@@ -331,7 +331,7 @@ impl Registrar<'_> {
             for (dimension, overflowed) in &snapshot.label_overflow {
                 counter.observe(*overflowed, &[word(key::DIMENSION, dimension.as_str())]);
             }
-            counter.observe(snapshot.folded_series, &[word(key::DIMENSION, "series")]);
+            counter.observe(snapshot.overflowed_series, &[word(key::DIMENSION, "series")]);
         });
     }
 

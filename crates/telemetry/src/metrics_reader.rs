@@ -32,7 +32,7 @@ use crate::config::{self, Config};
 use crate::exemplars::{ExemplarSnapshot, Exemplars};
 use crate::export_counters::{ExportCounters, Signal};
 use crate::gauges::{self, Current};
-use crate::series_limits::MOST_POINTS;
+use crate::series_limits::MAX_POINTS;
 use crate::snapshot::SnapshotSource;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
@@ -86,12 +86,13 @@ pub struct MetricsReader {
     resource: Resource,
     readings: SnapshotSource,
     current: Current,
-    folded: Arc<AtomicU64>,
+    overflowed: Arc<AtomicU64>,
     exemplars: Arc<Exemplars>,
     counters: Arc<ExportCounters>,
-    /// The observed metrics of the last cumulative collection, for scrapes while the observer is late. They take at most
-    /// 36 MB, see [`MOST_POINTS`]. The lock is held during a collection, so that only one runs at a time: gauges read the
-    /// snapshot of the collection in progress.
+    /// The observed metrics of the last cumulative collection, for scrapes while the observer is late. They take at
+    /// most
+    /// 36 MB, see [`MAX_POINTS`]. The lock is held during a collection, so that only one runs at a time: gauges read
+    /// the snapshot of the collection in progress.
     last: Mutex<Option<Arc<ObservedMetrics>>>,
 }
 
@@ -106,7 +107,7 @@ impl MetricsReader {
     pub(super) fn new(
         config: &Config,
         readings: SnapshotSource,
-        (folded, exemplars): (Arc<AtomicU64>, Arc<Exemplars>),
+        (overflowed, exemplars): (Arc<AtomicU64>, Arc<Exemplars>),
     ) -> (Self, Meter) {
         let resource = resource(config);
         let cumulative = Readers::new(Temporality::Cumulative);
@@ -141,7 +142,7 @@ impl MetricsReader {
             resource,
             readings,
             current,
-            folded,
+            overflowed,
             exemplars,
             counters,
             last: Mutex::default(),
@@ -174,7 +175,7 @@ impl MetricsReader {
     fn snapshot(&self, readers: &Readers, is_cumulative: bool) -> MetricsSnapshot {
         let mut last = lock(&self.last);
         self.readings.with(|mut snapshot| {
-            snapshot.folded_series = self.folded.load(Ordering::Relaxed);
+            snapshot.overflowed_series = self.overflowed.load(Ordering::Relaxed);
             let is_late = snapshot.is_observer_late;
             let earlier = last.clone().filter(|_| is_late && is_cumulative);
             if let Some(earlier) = &earlier {
@@ -218,7 +219,7 @@ impl fmt::Debug for MetricsReader {
 /// type.
 fn stream(instrument: &Instrument) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
-    let mut stream = Stream::builder().with_cardinality_limit(MOST_POINTS);
+    let mut stream = Stream::builder().with_cardinality_limit(MAX_POINTS);
     if metric.kind == Kind::Histogram {
         stream = stream.with_aggregation(Aggregation::ExplicitBucketHistogram {
             boundaries: metric.buckets.to_vec(),

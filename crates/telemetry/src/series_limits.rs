@@ -1,9 +1,9 @@
-//! Bounds the number of series of all instruments together, by replacing labels with `other` (folding).
+//! Bounds the number of series of all instruments together, by replacing labels with `other`.
 //!
 //! The cardinality limiter bounds the values of each label, but combinations of admitted values multiply. New
 //! combinations are therefore admitted in order of arrival. The more combinations exist, the fewer labels a new
-//! combination keeps: the tenant is folded first, then the variant, then the model, and finally the route. Status and
-//! error type are never folded, because they show what is wrong.
+//! combination keeps: the tenant is replaced first, then the variant, then the model, and finally the route. Status and
+//! error type are never replaced, because they show what is wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -23,18 +23,18 @@ use tokengauge_types::sync::lock;
 /// stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9 KiB more in each snapshot,
 /// the last of which is kept. A full process with a scrape and an export therefore takes 60 to 110 MB, which fits into
 /// the 256 MiB of a sidecar.
-pub const MOST_POINTS: usize = 40_000;
+pub const MAX_POINTS: usize = 40_000;
 
 /// Maximum number of routes for which gauges are exported. A configuration has a few routes, but each reload can add
 /// new names, and a series is never removed.
-pub const MOST_ROUTES: usize = 512;
+pub const MAX_ROUTES: usize = 512;
 
 /// Points that each combination of call labels reserves for failed calls, whose responses name no model.
 const UNNAMED_POINTS: usize = 16;
 
-/// Which labels of a combination are replaced by `other` (folded). Each step includes the labels of the previous steps.
+/// Which labels of a combination are replaced by `other`. Each step includes the labels of the previous steps.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum FoldStep {
+pub enum OverflowStep {
     Nothing,
     Tenant,
     Variant,
@@ -64,19 +64,19 @@ pub enum SeriesGroup {
     Http,
 }
 
-/// Labels that can be folded, that is, replaced by `other`.
-pub trait Fold: Clone + Hash {
-    fn folded(&self, step: FoldStep) -> Self;
+/// Labels that can be replaced by `other`.
+pub trait Overflow: Clone + Hash {
+    fn replaced_with_other(&self, step: OverflowStep) -> Self;
 }
 
-/// Admits combinations of labels up to [`MOST_POINTS`]. Further combinations lose labels to `other`.
+/// Admits combinations of labels up to [`MAX_POINTS`]. Further combinations lose labels to `other`.
 #[derive(Debug)]
 pub struct SeriesLimiter {
     hasher: RandomState,
     /// Number of points (series) of one combination, by [`SeriesGroup`].
     points: [usize; SeriesGroup::ALL.len()],
     admitted: Mutex<Admitted>,
-    folded: Arc<AtomicU64>,
+    overflowed: Arc<AtomicU64>,
 }
 
 /// Keyed 64-bit hashes of the admitted combinations. With 40,000 hashes, two are equal with a probability of 4 × 10⁻¹¹,
@@ -87,7 +87,7 @@ struct Admitted {
     points: usize,
 }
 
-impl FoldStep {
+impl OverflowStep {
     const ALL: [Self; 5] = [Self::Nothing, Self::Tenant, Self::Variant, Self::Model, Self::Route];
 }
 
@@ -129,38 +129,43 @@ impl SeriesGroup {
         }
     }
 
-    /// Returns the percentage of [`MOST_POINTS`] up to which new combinations are admitted at this step. Results of
+    /// Returns the percentage of [`MAX_POINTS`] up to which new combinations are admitted at this step. Results of
     /// requests have a higher percentage, because a new status or error matters more than a new model.
-    const fn share(self, step: FoldStep) -> usize {
+    const fn share(self, step: OverflowStep) -> usize {
         let is_result = match self {
             Self::Call | Self::ResponseModel | Self::Lengths => false,
             Self::Route | Self::Failure | Self::Finish | Self::Choice | Self::Http => true,
         };
         match (step, is_result) {
-            (FoldStep::Nothing, false) => 50,
-            (FoldStep::Tenant, false) => 60,
-            (FoldStep::Variant, false) => 67,
-            (FoldStep::Model, false) => 75,
-            (FoldStep::Nothing, true) => 80,
-            (FoldStep::Tenant, true) => 85,
-            (FoldStep::Variant, true) => 90,
-            (FoldStep::Model, true) => 95,
-            (FoldStep::Route, _) => 100,
+            (OverflowStep::Nothing, false) => 50,
+            (OverflowStep::Tenant, false) => 60,
+            (OverflowStep::Variant, false) => 67,
+            (OverflowStep::Model, false) => 75,
+            (OverflowStep::Nothing, true) => 80,
+            (OverflowStep::Tenant, true) => 85,
+            (OverflowStep::Variant, true) => 90,
+            (OverflowStep::Model, true) => 95,
+            (OverflowStep::Route, _) => 100,
         }
     }
 }
 
 impl SeriesLimiter {
-    /// Returns the labels with which values are recorded, and which of them were replaced by `other` (folded). `own` is
-    /// never folded.
+    /// Returns the labels with which values are recorded, and which of them were replaced by `other`. `own` is
+    /// never replaced.
     ///
-    /// A combination with all labels folded is always admitted. Such combinations differ only in keywords, statuses and
-    /// admitted error types.
-    pub fn fold<L: Fold>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) -> (L, FoldStep) {
-        for step in FoldStep::ALL {
-            let candidate = labels.folded(step);
-            if self.admit(&candidate, group, step, own) || step == FoldStep::Route {
-                if step != FoldStep::Nothing && self.hash(&candidate) != self.hash(labels) {
+    /// A combination with all labels replaced is always admitted. Such combinations differ only in keywords, statuses
+    /// and admitted error types.
+    pub fn replace_with_other<L: Overflow>(
+        &self,
+        labels: &L,
+        group: SeriesGroup,
+        own: &impl Hash,
+    ) -> (L, OverflowStep) {
+        for step in OverflowStep::ALL {
+            let candidate = labels.replaced_with_other(step);
+            if self.admit(&candidate, group, step, own) || step == OverflowStep::Route {
+                if step != OverflowStep::Nothing && self.hash(&candidate) != self.hash(labels) {
                     self.count();
                 }
                 return (candidate, step);
@@ -169,9 +174,14 @@ impl SeriesLimiter {
         unreachable!("the last step is always admitted")
     }
 
-    /// Returns whether a combination is admitted without folding. If not, the combination is counted as folded.
-    pub fn admit_as_is<L: Fold>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) -> bool {
-        let is_admitted = self.admit(labels, group, FoldStep::Nothing, own);
+    /// Returns whether a combination is admitted with all its labels. If not, the overflow is counted.
+    pub fn admit_as_is<L: Overflow>(
+        &self,
+        labels: &L,
+        group: SeriesGroup,
+        own: &impl Hash,
+    ) -> bool {
+        let is_admitted = self.admit(labels, group, OverflowStep::Nothing, own);
         if !is_admitted {
             self.count();
         }
@@ -179,15 +189,15 @@ impl SeriesLimiter {
     }
 
     /// Returns how often labels of a combination were replaced by `other`.
-    pub fn folded(&self) -> &Arc<AtomicU64> {
-        &self.folded
+    pub fn overflowed(&self) -> &Arc<AtomicU64> {
+        &self.overflowed
     }
 
-    fn admit<L: Fold>(
+    fn admit<L: Overflow>(
         &self,
         labels: &L,
         group: SeriesGroup,
-        step: FoldStep,
+        step: OverflowStep,
         own: &impl Hash,
     ) -> bool {
         let hash = self.hash(&(group, labels, own));
@@ -197,7 +207,7 @@ impl SeriesLimiter {
         }
         let own_points = self.points.get(group as usize).copied().unwrap_or_default();
         let points = admitted.points + own_points;
-        let fits = points <= MOST_POINTS / 100 * group.share(step);
+        let fits = points <= MAX_POINTS / 100 * group.share(step);
         if fits {
             admitted.hashes.insert(hash);
             admitted.points = points;
@@ -210,7 +220,7 @@ impl SeriesLimiter {
     }
 
     fn count(&self) {
-        self.folded.fetch_add(1, Ordering::Relaxed);
+        self.overflowed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -220,38 +230,39 @@ impl Default for SeriesLimiter {
             hasher: RandomState::new(),
             points: SeriesGroup::ALL.map(SeriesGroup::points),
             admitted: Mutex::default(),
-            folded: Arc::default(),
+            overflowed: Arc::default(),
         }
     }
 }
 
-impl Fold for MetricLabels {
-    fn folded(&self, step: FoldStep) -> Self {
+impl Overflow for MetricLabels {
+    fn replaced_with_other(&self, step: OverflowStep) -> Self {
         let other = || Label::known(OTHER);
         let mut labels = self.clone();
-        if step >= FoldStep::Tenant {
+        if step >= OverflowStep::Tenant {
             labels.tenant = labels.tenant.map(|_| other());
         }
-        if step >= FoldStep::Variant {
+        if step >= OverflowStep::Variant {
             labels.variant = labels.variant.map(|_| other());
         }
-        if step >= FoldStep::Model {
+        if step >= OverflowStep::Model {
             (labels.provider, labels.model) = (other(), other());
         }
-        if step >= FoldStep::Route {
+        if step >= OverflowStep::Route {
             (labels.route, labels.server_address, labels.server_port) = (other(), other(), 0);
         }
         labels
     }
 }
 
-impl Fold for RouteKey {
-    fn folded(&self, step: FoldStep) -> Self {
+impl Overflow for RouteKey {
+    fn replaced_with_other(&self, step: OverflowStep) -> Self {
         match step {
-            FoldStep::Nothing | FoldStep::Tenant | FoldStep::Variant | FoldStep::Model => {
-                self.clone()
-            }
-            FoldStep::Route => Self { route: Label::known(OTHER), ..self.clone() },
+            OverflowStep::Nothing
+            | OverflowStep::Tenant
+            | OverflowStep::Variant
+            | OverflowStep::Model => self.clone(),
+            OverflowStep::Route => Self { route: Label::known(OTHER), ..self.clone() },
         }
     }
 }
@@ -299,56 +310,64 @@ mod tests {
     }
 
     #[test]
-    fn labels_fold_one_after_the_other() {
+    fn labels_are_replaced_one_after_the_other() {
         let labels = labels(1, 1);
-        let folded = FoldStep::ALL.map(|step| {
-            let it = labels.folded(step);
+        let replaced = OverflowStep::ALL.map(|step| {
+            let it = labels.replaced_with_other(step);
             let labels =
                 [it.tenant.as_ref(), it.variant.as_ref(), Some(&it.model), Some(&it.route)];
             labels.map(|label| label.unwrap().as_str() == OTHER)
         });
         let expected: [[bool; 4]; 5] =
             std::array::from_fn(|step| std::array::from_fn(|label| label < step));
-        assert_eq!(folded, expected);
-        assert_eq!(testing::series().folded(FoldStep::Variant), testing::series(), "absent");
+        assert_eq!(replaced, expected);
+        assert_eq!(
+            testing::series().replaced_with_other(OverflowStep::Variant),
+            testing::series(),
+            "absent"
+        );
     }
 
     #[test]
     fn calls_and_their_results_stay_below_the_bound() {
         let limiter = SeriesLimiter::default();
-        let mut steps = [0; FoldStep::ALL.len()];
+        let mut steps = [0; OverflowStep::ALL.len()];
         for model in 0..1_000 {
             for tenant in 0..20 {
-                let (folded, step) = limiter.fold(&labels(model, tenant), SeriesGroup::Call, &());
+                let (replaced, step) =
+                    limiter.replace_with_other(&labels(model, tenant), SeriesGroup::Call, &());
                 steps[step as usize] += 1;
                 for status in [200, 429, 500] {
-                    limiter.fold(&folded, SeriesGroup::Finish, &status);
+                    limiter.replace_with_other(&replaced, SeriesGroup::Finish, &status);
                 }
             }
         }
         let [nothing, tenant, variant, model, route] = steps;
         assert!(nothing > 100 && tenant > 0 && variant > 0 && model > 0, "{steps:?}");
-        assert_eq!(route, 0, "one route is not folded");
+        assert_eq!(route, 0, "one route is not replaced");
         let points = limiter.admitted.lock().unwrap().points;
-        assert!(points > MOST_POINTS / 2 && points <= MOST_POINTS, "{points}");
-        let (known, step) = limiter.fold(&labels(0, 0), SeriesGroup::Call, &());
-        assert_eq!((known, step), (labels(0, 0), FoldStep::Nothing), "admitted before");
+        assert!(points > MAX_POINTS / 2 && points <= MAX_POINTS, "{points}");
+        let (known, step) = limiter.replace_with_other(&labels(0, 0), SeriesGroup::Call, &());
+        assert_eq!((known, step), (labels(0, 0), OverflowStep::Nothing), "admitted before");
     }
 
     #[test]
-    fn a_hundred_models_that_stream_or_not_are_not_folded() {
+    fn a_hundred_models_that_stream_or_not_keep_their_labels() {
         let limiter = SeriesLimiter::default();
         for model in 0..100 {
             for stream in [false, true] {
                 let labels =
                     MetricLabels { stream, tenant: None, variant: None, ..labels(model, 0) };
-                assert_eq!(limiter.fold(&labels, SeriesGroup::Call, &()).0, labels);
+                assert_eq!(limiter.replace_with_other(&labels, SeriesGroup::Call, &()).0, labels);
                 for status in [200, 400, 429, 500, 503] {
-                    assert_eq!(limiter.fold(&labels, SeriesGroup::Finish, &status).0, labels);
+                    assert_eq!(
+                        limiter.replace_with_other(&labels, SeriesGroup::Finish, &status).0,
+                        labels
+                    );
                 }
             }
         }
-        assert_eq!(limiter.folded().load(Ordering::Relaxed), 0);
+        assert_eq!(limiter.overflowed().load(Ordering::Relaxed), 0);
     }
 
     #[test]

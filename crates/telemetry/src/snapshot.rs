@@ -43,7 +43,7 @@ pub struct StateSnapshot {
     pub request_log: request_log::LineCounts,
     /// How often a new combination of label values exceeded the limit on series, so that some of its labels were
     /// replaced by `other`. The metrics reader sets this value.
-    pub folded_series: u64,
+    pub overflowed_series: u64,
 }
 
 /// Counters of one upstream since the start of the process.

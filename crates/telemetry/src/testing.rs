@@ -189,7 +189,7 @@ pub fn streamed() -> Record {
             system_fingerprint: name("fp_1"),
             finish_reasons: name("stop").into_iter().collect(),
             choices: vec![ChoiceStatus::Complete],
-            bands: LengthBuckets {
+            length_buckets: LengthBuckets {
                 input: Some(LengthBucket::Below128),
                 output: Some(LengthBucket::From128),
             },

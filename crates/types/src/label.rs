@@ -140,7 +140,7 @@ pub struct CardinalityLimits {
     pub variants: usize,
     /// Whether metrics of rates and times also have labels for the length ranges of prompt and response, such as
     /// `128-512` tokens.
-    pub length_bands: bool,
+    pub length_buckets: bool,
 }
 
 impl CardinalityLimits {
@@ -170,7 +170,7 @@ impl Default for CardinalityLimits {
             providers: 32,
             tenants: 100,
             variants: 16,
-            length_bands: false,
+            length_buckets: false,
         }
     }
 }
@@ -373,7 +373,7 @@ impl GlobPattern {
 
     /// Returns a sort key to choose between several matching patterns. A more specific pattern has a greater key: it
     /// has more literal characters, or the same number and fewer `*`.
-    pub fn narrowness(&self) -> (usize, Reverse<usize>) {
+    pub fn specificity(&self) -> (usize, Reverse<usize>) {
         let letters = self.pieces.iter().map(|piece| piece.len()).sum();
         (letters, Reverse(self.pieces.len()))
     }
@@ -408,17 +408,17 @@ mod tests {
     #[test]
     fn values_beyond_the_limit_become_other_and_are_counted() {
         let limits = CardinalityLimits { models: 2, ..CardinalityLimits::default() };
-        let gate =
+        let limiter =
             CardinalityLimiter::new(limits, [(Dimension::Model, Label::known("configured"))]);
         let label =
-            |text: &str| gate.admit(Dimension::Model, &Name::new(text).unwrap()).to_string();
+            |text: &str| limiter.admit(Dimension::Model, &Name::new(text).unwrap()).to_string();
         assert_eq!(
             [label("a"), label("b"), label("a"), label("configured")],
             ["a", OTHER, "a", "configured"]
         );
-        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1, 0, 0, 0]);
-        assert_eq!(gate.known(Dimension::Model, &Name::new("b").unwrap()), None);
-        let [_, _, models, ..] = gate.admitted();
+        assert_eq!(limiter.refused().map(|(_, n)| n), [0, 0, 1, 0, 0, 0]);
+        assert_eq!(limiter.known(Dimension::Model, &Name::new("b").unwrap()), None);
+        let [_, _, models, ..] = limiter.admitted();
         let expected = Admitted {
             dimension: "model",
             limit: 2,
@@ -430,18 +430,18 @@ mod tests {
 
     #[test]
     fn a_million_names_take_a_bounded_number_of_labels() {
-        let gate = CardinalityLimiter::new(CardinalityLimits::default(), []);
+        let limiter = CardinalityLimiter::new(CardinalityLimits::default(), []);
         for n in 0..1_000_000 {
-            gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
+            limiter.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
         }
-        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 75, 0, 0, 0]);
-        assert!(lock(&gate.set(Dimension::Model).values).waiting.len() <= 100);
+        assert_eq!(limiter.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 75, 0, 0, 0]);
+        assert!(lock(&limiter.set(Dimension::Model).values).waiting.len() <= 100);
     }
 
     #[test]
     fn names_that_are_used_once_do_not_exclude_a_frequent_one() {
-        let gate = CardinalityLimiter::new(CardinalityLimits::default(), []);
-        let label = |text: &str| gate.admit(Dimension::Model, &Name::new(text).unwrap());
+        let limiter = CardinalityLimiter::new(CardinalityLimits::default(), []);
+        let label = |text: &str| limiter.admit(Dimension::Model, &Name::new(text).unwrap());
         (0..120).for_each(|n| drop(label(&n.to_string())));
         let uses: Vec<_> = (0..FREQUENT_USES).map(|_| label("real").to_string()).collect();
         assert_eq!(uses.iter().filter(|label| *label == OTHER).count(), FREQUENT_USES - 1);
@@ -452,7 +452,7 @@ mod tests {
             label("second");
         }
         assert_eq!(label("second").as_str(), "second");
-        let [_, _, models, ..] = gate.admitted();
+        let [_, _, models, ..] = limiter.admitted();
         assert_eq!(models.values.len(), 77);
     }
 
@@ -487,10 +487,10 @@ mod tests {
 
     #[test]
     fn a_pattern_with_more_letters_is_narrower() {
-        let narrowness = |pattern: &str| GlobPattern::new(pattern).narrowness();
+        let specificity = |pattern: &str| GlobPattern::new(pattern).specificity();
         let rising = ["**", "*", "llama*", "*llama-3*", "llama-3*", "llama-3.1"];
         for pair in rising.windows(2) {
-            assert!(narrowness(pair[0]) < narrowness(pair[1]), "{pair:?}");
+            assert!(specificity(pair[0]) < specificity(pair[1]), "{pair:?}");
         }
     }
 }

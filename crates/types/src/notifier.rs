@@ -19,7 +19,7 @@ const WOKEN: u8 = 3;
 
 /// Maximum number of polls of the inner future in one poll of the task. An inner future that wakes itself more often
 /// waits for the task's next poll, so that other tasks can run.
-pub const MOST_ROUNDS: usize = 8;
+pub const MAX_POLL_ROUNDS: usize = 8;
 
 #[derive(Debug)]
 pub struct Notifier {
@@ -58,14 +58,14 @@ impl Notifier {
 
     /// Ends the poll even if a wake occurred during the poll. The wake is kept for the next poll. For callers that poll
     /// the inner future again in any case.
-    pub fn leave_anyway(&self) {
+    pub fn leave_pending(&self) {
         if !self.leave() {
-            self.remind();
+            self.mark_due();
         }
     }
 
     /// Requests that the next poll of the task also polls the inner future.
-    pub fn remind(&self) {
+    pub fn mark_due(&self) {
         self.state.store(DUE, Ordering::Release);
     }
 }
@@ -133,10 +133,10 @@ mod tests {
         assert!(notifier.enter(outer) && notifier.leave());
         assert!(!notifier.enter(outer), "no poll is due without a wake");
         waker.wake_by_ref();
-        notifier.leave_anyway();
+        notifier.leave_pending();
         assert!(notifier.enter(outer), "a wake without another round makes a poll due");
         assert!(notifier.leave());
-        notifier.remind();
+        notifier.mark_due();
         assert!(notifier.enter(outer));
     }
 }

@@ -14,7 +14,7 @@ pub struct TcpConnection {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// Highest number of retransmits that was already reported for a request on this connection.
-    told: AtomicU32,
+    reported_retransmits: AtomicU32,
 }
 
 /// Kernel statistics of a TCP connection.
@@ -30,15 +30,15 @@ pub struct TcpInfo {
 
 impl TcpConnection {
     pub const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
-        Self { local, remote, told: AtomicU32::new(0) }
+        Self { local, remote, reported_retransmits: AtomicU32::new(0) }
     }
 
     /// Returns how many of the `retransmits` were not reported for an earlier request, and marks them as reported.
     /// `retransmits` is the total since the connection was opened. The reported values of all requests on a connection,
     /// including concurrent HTTP/2 streams, therefore add up to this total.
-    pub fn tell(&self, retransmits: u32) -> u32 {
-        let told = self.told.fetch_max(retransmits, Ordering::Relaxed);
-        retransmits.saturating_sub(told)
+    pub fn take_unreported_retransmits(&self, retransmits: u32) -> u32 {
+        let reported = self.reported_retransmits.fetch_max(retransmits, Ordering::Relaxed);
+        retransmits.saturating_sub(reported)
     }
 }
 
@@ -50,6 +50,9 @@ mod tests {
     fn reports_each_retransmit_once() {
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
         let connection = TcpConnection::new(end, end);
-        assert_eq!([3, 3, 5, 4].map(|total| connection.tell(total)), [3, 0, 2, 0]);
+        assert_eq!(
+            [3, 3, 5, 4].map(|total| connection.take_unreported_retransmits(total)),
+            [3, 0, 2, 0]
+        );
     }
 }

@@ -372,7 +372,7 @@ mod tests {
 
     /// Without the proxy in between, the records of the clients must agree with the backend's record of requests.
     #[tokio::test]
-    async fn receipts_agree_with_the_ledger() {
+    async fn client_records_agree_with_the_ledger() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let ledger = Arc::new(Ledger::default());

@@ -181,7 +181,7 @@ fn labels(written: &mut raw::CardinalityLimits) -> label::CardinalityLimits {
         providers: written.providers.or(default.providers),
         tenants: written.tenants.or(default.tenants),
         variants: written.variants.or(default.variants),
-        length_bands: *written.length_buckets.or_insert(default.length_bands),
+        length_buckets: *written.length_buckets.or_insert(default.length_buckets),
     }
 }
 

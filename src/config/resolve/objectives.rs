@@ -130,7 +130,7 @@ fn from_preset(preset: Preset, prefix: Option<&str>, target: Option<f64>) -> Vec
         let name = Label::known(&format!("{prefix}-{}", promise.name));
         with_defaults(name, promise.indicator, target.unwrap_or(promise.target))
     };
-    preset.promises().iter().map(objective).collect()
+    preset.objectives().iter().map(objective).collect()
 }
 
 fn from_list(

@@ -104,7 +104,7 @@ fn timeouts(written: &mut raw::Timeouts, errors: &mut ErrorCollector) -> forward
     };
     forward::Timeouts {
         connect: limit(&mut written.connect, default.connect),
-        head: limit(&mut written.response_header, default.head),
+        response_header: limit(&mut written.response_header, default.response_header),
         idle: limit(&mut written.idle, default.idle),
         total: limit(&mut written.total, default.total),
     }

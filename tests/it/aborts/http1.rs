@@ -74,7 +74,7 @@ async fn play(cell: &Cell, way: Way) -> super::table::Facts {
             timeouts.connect = Some(SHORT);
             setup.upstream.port = unaccepting.address.port();
         }
-        "limit `head`" => timeouts.head = Some(SHORT),
+        "limit `head`" => timeouts.response_header = Some(SHORT),
         "limit `idle`" => timeouts.idle = Some(SHORT),
         "limit `total`" => timeouts.total = Some(LONG),
         "upstream refuses the connection" => setup.upstream.port = nobody().await.port(),

@@ -257,7 +257,7 @@ async fn to_http2(cell: &Cell, way: Way) -> Facts {
     let mut setup = Setup::to(backend.address);
     setup.upstream.protocol = Protocol::Http2;
     match cell.what {
-        "limit `head`" => setup.upstream.timeouts.head = Some(SHORT),
+        "limit `head`" => setup.upstream.timeouts.response_header = Some(SHORT),
         "limit `idle`" => setup.upstream.timeouts.idle = Some(SHORT),
         _ => {}
     }

@@ -73,9 +73,9 @@ impl Rig {
         let spans = Arc::clone(&telemetry);
         let sinks =
             Sinks { instruments, record: Box::new(move |record: &Record| spans.record(record)) };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let proxy = setup.start().await;
-        let requests = InFlightRequests::new(objectives, gate, sinks);
+        let requests = InFlightRequests::new(objectives, limiter, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&proxy.channel), requests).unwrap());
         observing.set(Arc::downgrade(&observer)).unwrap();
         Self { proxy, observer, telemetry, collector }

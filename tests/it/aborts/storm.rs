@@ -218,7 +218,7 @@ fn finished(metrics: &str, outcome: &str) -> u64 {
 async fn leaves_nothing(kinds: Range<usize>) {
     let upstream = Upstream::start().await;
     let mut setup = Setup::to(upstream.address);
-    setup.upstream.timeouts.head = (kinds == UNTIL_HEAD).then_some(LIMIT);
+    setup.upstream.timeouts.response_header = (kinds == UNTIL_HEAD).then_some(LIMIT);
     setup.upstream.timeouts.idle = (kinds == WHILE_IDLE).then_some(LIMIT);
     let rig = Rig::unexported(setup).await;
     let tasks = || Handle::current().metrics().num_alive_tasks();

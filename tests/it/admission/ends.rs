@@ -106,7 +106,7 @@ async fn when_the_upstream_fails_before_or_after_the_response_headers() {
 #[tokio::test]
 async fn when_a_timeout_expires() {
     let limits = [
-        |setup: &mut Setup| setup.upstream.timeouts.head = Some(SHORT),
+        |setup: &mut Setup| setup.upstream.timeouts.response_header = Some(SHORT),
         |setup: &mut Setup| setup.upstream.timeouts.total = Some(SHORT),
     ];
     for limit in limits {

@@ -58,7 +58,7 @@ async fn an_unresolvable_name_returns_502() {
 async fn a_header_timeout_returns_504_and_closes_the_upstream() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
-    setup.upstream.timeouts.head = Some(Duration::from_millis(50));
+    setup.upstream.timeouts.response_header = Some(Duration::from_millis(50));
     let mut proxy = setup.start().await;
     let (status, error) = answer_to(&proxy, GET).await;
     assert_eq!(status, "HTTP/1.1 504 Gateway Timeout");

@@ -31,7 +31,7 @@ use tokengauge_measure::record::Record;
 use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, ExchangeId, Headers, LiveState,
+    BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ExchangeId, Headers,
     ObserverEvent, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead, ResponseHead, RouteFacts,
     Scheme, TraceContext,
 };
@@ -103,12 +103,12 @@ impl Fixture {
     /// Returns the record of the exchange for a response body that arrives in these pieces.
     pub fn play(&self, pieces: &[&[u8]]) -> Record {
         let at = MonotonicInstant::from_millis;
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut exchange = Exchange::new(
             ExchangeId(1),
             at(0),
             Box::new(self.open()),
-            gate,
+            limiter,
             (&Tokenizers::default(), RequestBudget::default()),
         );
         let mut say = |millis, word, bytes: &[u8]| {
@@ -206,7 +206,7 @@ impl Fixture {
             conversation: None,
             identity: CallerIdentity::default(),
             connection: None,
-            live_state: Arc::new(LiveState::default()),
+            body_wait: Arc::new(BodyWaitState::default()),
         }
     }
 

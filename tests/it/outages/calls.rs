@@ -95,7 +95,7 @@ async fn configure(row: &Row, setup: &mut Setup, unaccepting: u16) -> bool {
             return false;
         }
         "no response headers until `timeouts.response_header` of 20 s" => {
-            timeouts.head = Some(LIMIT);
+            timeouts.response_header = Some(LIMIT);
             return false;
         }
         "the response hangs after 25 tokens until `timeouts.idle` of 20 s" => {

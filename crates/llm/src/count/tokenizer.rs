@@ -64,7 +64,7 @@ impl Tokenizers {
         };
         let mut entries: Vec<Entry> = assigned.into_iter().map(entry).collect();
         entries.sort_by(|one, two| {
-            let narrower = two.pattern.narrowness().cmp(&one.pattern.narrowness());
+            let narrower = two.pattern.specificity().cmp(&one.pattern.specificity());
             narrower.then_with(|| one.assigned.models.cmp(&two.assigned.models))
         });
         Self { entries: entries.into() }

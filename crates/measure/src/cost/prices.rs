@@ -70,7 +70,7 @@ impl Prices {
     fn of(&self, record: &Record, call: &Call) -> Option<&Price> {
         let today = Day::of(record.wall);
         let fits = |price: &&Price| price.from.is_none_or(|from| from <= today) && price.fits(call);
-        self.models.iter().filter(fits).max_by_key(|price| (price.narrowness(), price.from))
+        self.models.iter().filter(fits).max_by_key(|price| (price.specificity(), price.from))
     }
 }
 
@@ -84,8 +84,8 @@ impl Price {
         named && self.provider.as_ref().is_none_or(|it| it.matches(vendor))
     }
 
-    fn narrowness(&self) -> impl Ord + use<> {
-        (self.model.narrowness(), self.provider.is_some())
+    fn specificity(&self) -> impl Ord + use<> {
+        (self.model.specificity(), self.provider.is_some())
     }
 
     fn times(&self, used: Used) -> f64 {

@@ -192,7 +192,7 @@ pub struct Summary {
     /// Number of failed requests. Failures caused by the client do not count.
     pub failed: u64,
     /// Number of streams per range of output TPS, in the order of [`OutputRateRange::ALL`].
-    pub bands: [u64; OutputRateRange::ALL.len()],
+    pub output_rate_ranges: [u64; OutputRateRange::ALL.len()],
     /// Number of streams fast enough for speech, at least [`crate::timing::VOICE_RATE`]. These streams also count in
     /// the highest range.
     pub voice: u64,

@@ -62,7 +62,7 @@ pub(super) struct Segment {
     values: [Values; UNITS.len()],
     finished: u64,
     failed: u64,
-    bands: [u64; OutputRateRange::ALL.len()],
+    output_rate_ranges: [u64; OutputRateRange::ALL.len()],
     voice: u64,
 }
 
@@ -91,20 +91,20 @@ impl Segment {
         }
         if let Some(rate) = output_rate {
             self.voice += u64::from(rate >= VOICE_RATE);
-            let counts = OutputRateRange::ALL.into_iter().zip(&mut self.bands);
+            let counts = OutputRateRange::ALL.into_iter().zip(&mut self.output_rate_ranges);
             let own = OutputRateRange::of(rate);
-            counts.filter(|(band, _)| *band == own).for_each(|(_, count)| *count += 1);
+            counts.filter(|(range, _)| *range == own).for_each(|(_, count)| *count += 1);
         }
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        let Self { values, finished, failed, bands, voice } = other;
+        let Self { values, finished, failed, output_rate_ranges, voice } = other;
         for (histogram, more) in self.values.iter_mut().zip(values) {
             histogram.merge(more);
         }
         self.finished += finished;
         self.failed += failed;
-        for (sum, count) in self.bands.iter_mut().zip(bands) {
+        for (sum, count) in self.output_rate_ranges.iter_mut().zip(output_rate_ranges) {
             *sum += count;
         }
         self.voice += voice;
@@ -121,7 +121,7 @@ impl Segment {
             time_per_output_token: next(),
             finished: self.finished,
             failed: self.failed,
-            bands: self.bands,
+            output_rate_ranges: self.output_rate_ranges,
             voice: self.voice,
         }
     }
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn rated_streams_are_counted_by_band_and_a_bound_is_in_the_upper_band() {
+    fn rated_streams_are_counted_by_range_and_a_bound_is_in_the_upper_range() {
         let mut recent = Recent::new();
         for rate in [4.9, 5.0, 15.0, 29.9, 30.0, 60.0, 99.9, 100.0] {
             recent.ended(MonotonicInstant::ZERO, ended(10, rate));
         }
         recent.ended(MonotonicInstant::ZERO, FinishedRequest::default());
         let summary = recent.segment(MonotonicInstant::ZERO).summary();
-        assert_eq!(summary.bands, [1, 1, 2, 1, 3]);
+        assert_eq!(summary.output_rate_ranges, [1, 1, 2, 1, 3]);
         assert_eq!((summary.voice, summary.finished), (1, 9));
     }
 

@@ -157,7 +157,7 @@ mod tests {
             trace: TraceContext::default(),
             conversation: None,
             identity: CallerIdentity::default(),
-            live_state: Arc::default(),
+            body_wait: Arc::default(),
         }
     }
 

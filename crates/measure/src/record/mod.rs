@@ -3,14 +3,14 @@
 //! The record is one immutable struct. All API formats produce it, and all outputs (metrics, spans, logs) read only
 //! this struct.
 
-mod bands;
 mod choice;
+mod length_buckets;
 mod outcome;
 mod output;
 mod websocket;
 
-pub use bands::{LengthBucket, LengthBuckets};
 pub use choice::{ChoiceContent, ChoiceStatus};
+pub use length_buckets::{LengthBucket, LengthBuckets};
 pub use outcome::{ResponseSummary, settle};
 pub use output::{Output, TokenCounts};
 pub use websocket::{CloseFrame, Session, WebSocket};
@@ -158,7 +158,7 @@ pub struct Call {
     /// Name of the encoding that [`Output::counted`] was counted in.
     pub tokenizer: Option<Label>,
     pub rates: Rates,
-    pub bands: LengthBuckets,
+    pub length_buckets: LengthBuckets,
     pub complete: Completeness,
     /// Queue depth when the request was admitted.
     pub queue_depth: u32,

@@ -11,7 +11,7 @@ use crate::timing::rates;
 use tokengauge_types::label_enum;
 
 label_enum! {
-    /// A kind of use, each with its own promises.
+    /// A kind of use, each with its own objectives.
     #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize, ValueEnum)]
     #[serde(rename_all = "snake_case")]
     pub enum Preset {
@@ -50,7 +50,7 @@ const MOSTLY: f64 = 0.95;
 const SELDOM_STALLED: f64 = 0.99;
 
 impl Preset {
-    pub const fn promises(self) -> &'static [PresetObjective] {
+    pub const fn objectives(self) -> &'static [PresetObjective] {
         match self {
             Self::Chat => CHAT,
             Self::Voice => VOICE,
@@ -141,7 +141,7 @@ mod tests {
             .collect();
         let shown: Vec<_> = rows.iter().map(|row| row[1..5].join(" ")).collect();
         let promised = Preset::ALL.into_iter().flat_map(|preset| {
-            preset.promises().iter().map(move |promise| {
+            preset.objectives().iter().map(move |promise| {
                 let bound = match (promise.indicator.longest(), promise.indicator.lowest()) {
                     (Some(longest), _) => format!("{longest:?}"),
                     (_, Some(lowest)) => format!("{lowest} tokens/s"),
@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn every_preset_has_availability_and_only_batch_has_no_first_token_objective() {
         for preset in Preset::ALL {
-            let promises = preset.promises();
-            let has = |word: &str| promises.iter().any(|it| it.indicator.as_str() == word);
+            let objectives = preset.objectives();
+            let has = |word: &str| objectives.iter().any(|it| it.indicator.as_str() == word);
             assert!(has("availability"), "{preset:?}");
             let waits = !has("time_to_first_token") && !has("first_visible");
             assert_eq!(waits, preset == Preset::Batch, "{preset:?}");

@@ -10,8 +10,8 @@ use tokengauge_telemetry::span;
 use tokengauge_telemetry::{Config, Instruments, SamplingDecision, SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId, Headers,
-    LiveState, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
+    BackpressureTime, BodyWaitState, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId,
+    Headers, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
     TraceContext,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
@@ -119,7 +119,7 @@ pub fn open(route: &Arc<RouteFacts>) -> RequestHead {
         conversation: None,
         identity: CallerIdentity::default(),
         connection: None,
-        live_state: Arc::new(LiveState::default()),
+        body_wait: Arc::new(BodyWaitState::default()),
     }
 }
 

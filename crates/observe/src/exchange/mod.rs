@@ -33,7 +33,7 @@ const SWITCHING: u16 = 101;
 pub struct Exchange {
     pub(crate) id: ExchangeId,
     pub(crate) open: Box<RequestHead>,
-    gate: Arc<CardinalityLimiter>,
+    limiter: Arc<CardinalityLimiter>,
     pub(crate) points: Timestamps,
     watch: StallClock,
     connected: Option<Box<ConnectTimings>>,
@@ -63,7 +63,7 @@ impl Exchange {
         id: ExchangeId,
         at: MonotonicInstant,
         mut open: Box<RequestHead>,
-        gate: Arc<CardinalityLimiter>,
+        limiter: Arc<CardinalityLimiter>,
         (tokenizers, budget): (&Tokenizers, RequestBudget),
     ) -> Self {
         let call =
@@ -75,7 +75,7 @@ impl Exchange {
         Self {
             id,
             open,
-            gate,
+            limiter,
             points: Timestamps { accept: at, ..Timestamps::default() },
             watch: StallClock::default(),
             connected: None,
@@ -195,7 +195,7 @@ impl Exchange {
     /// Returns the labels of the live metrics.
     pub fn series(&mut self) -> Option<MetricLabels> {
         let is_confirmed = self.is_answering();
-        Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.gate))
+        Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.limiter))
     }
 
     /// Returns the number of body bytes that were not parsed since the last call, because of a limit or the memory

@@ -15,7 +15,7 @@ use tokengauge_measure::timing::{LiveSample, PauseDetector, StallClock};
 use tokengauge_telemetry::{Instruments, LiveInstruments};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    Ending, ErrorSource, LiveState, MIN_BACKPRESSURE, ObserverEvent, WaitingFor,
+    BodyWaitState, Ending, ErrorSource, MIN_BACKPRESSURE, ObserverEvent, WaitingFor,
 };
 use tokengauge_types::label::Label;
 
@@ -25,7 +25,7 @@ pub(super) struct ActiveRequest {
     pub(super) route_key: RouteKey,
     pub(super) state: RequestPhase,
     pub(super) live: Option<SeriesInstruments>,
-    pub(super) live_state: Arc<LiveState>,
+    pub(super) body_wait: Arc<BodyWaitState>,
     /// Instant up to which the time of the stream was recorded in metrics.
     pub(super) swept: MonotonicInstant,
     /// Whether the provider has sent its final event. The stream ends there, even if the connection stays open.
@@ -85,7 +85,7 @@ impl ActiveRequest {
     /// Returns for how long the client has not read, without the time that events have already reported. The time
     /// starts when response bytes are passed on, and ends when the client polls again.
     pub(super) fn unread(&self, at: MonotonicInstant) -> Duration {
-        let unread = match (self.live_state.waiting(), self.arrived) {
+        let unread = match (self.body_wait.waiting(), self.arrived) {
             ((WaitingFor::Client, since), _) => at.since(since),
             ((WaitingFor::Upstream, asked), Some(arrived)) => asked.since(arrived),
             ((WaitingFor::Upstream, _), None) => Duration::ZERO,
@@ -211,7 +211,7 @@ impl ActiveRequest {
             self.swept = self.swept.max(at);
             return;
         }
-        let blocked = match self.live_state.waiting() {
+        let blocked = match self.body_wait.waiting() {
             (WaitingFor::Client, since) => blocked.max(at.since(since.max(self.swept))),
             (WaitingFor::Upstream, _) => blocked,
         };
@@ -287,7 +287,7 @@ impl ActiveRequest {
             output_tokens_per_second: rate,
             idle_seconds: at.since(last).as_secs_f64(),
             stalled: self.exchange.watch().is_some_and(StallClock::is_stalled),
-            waiting_for: match self.live_state.waiting().0 {
+            waiting_for: match self.body_wait.waiting().0 {
                 WaitingFor::Upstream => "upstream",
                 WaitingFor::Client => "client",
             },

@@ -62,7 +62,7 @@ pub struct InFlightRequests {
     pauses: PauseDetector,
     quotas: load::RateLimitTracker,
     retries: load::Retries,
-    gate: Arc<CardinalityLimiter>,
+    limiter: Arc<CardinalityLimiter>,
     /// The tokenizers for requests that open from now on.
     pub tokenizers: Tokenizers,
     tcp_info: TcpInfoReader,
@@ -110,7 +110,7 @@ impl InFlightRequests {
 
     pub fn new(
         objectives: Vec<slo::Objective>,
-        gate: Arc<CardinalityLimiter>,
+        limiter: Arc<CardinalityLimiter>,
         sinks: Sinks,
     ) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl InFlightRequests {
             pauses: PauseDetector::default(),
             quotas: load::RateLimitTracker::default(),
             retries: load::Retries::default(),
-            gate,
+            limiter,
             tokenizers: Tokenizers::default(),
             tcp_info: TcpInfoReader::default(),
             backends: Backends::default(),
@@ -314,11 +314,11 @@ impl InFlightRequests {
         if let Some(sign) = retry {
             self.sinks.instruments.record_retry(&route_key, sign);
         }
-        let live_state = Arc::clone(&open.live_state);
-        let gate = Arc::clone(&self.gate);
+        let body_wait = Arc::clone(&open.body_wait);
+        let limiter = Arc::clone(&self.limiter);
         let policy = self.contents.of(&open.route.name).map(Arc::clone);
         let parsers = (&self.tokenizers, self.budget.request());
-        let mut exchange = Exchange::new(id, at, open, gate, parsers);
+        let mut exchange = Exchange::new(id, at, open, limiter, parsers);
         if let Some(policy) = policy {
             exchange.capture(&policy);
         }
@@ -329,7 +329,7 @@ impl InFlightRequests {
             route_key,
             state,
             live: None,
-            live_state,
+            body_wait,
             swept: at,
             is_stream_over: false,
             arrived: None,
@@ -408,7 +408,7 @@ impl InFlightRequests {
         if let Some((upstream, _)) = &request.warmth {
             self.backends.record_end(at, upstream);
         }
-        let Self { load, slos, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
+        let Self { load, slos, drift, pauses, backends, retries, limiter, costs, sinks, .. } = self;
         let warmth = request.warmth.take();
         request.record_time(at, Duration::ZERO, &sinks.instruments);
         let unread = request.unread(at);
@@ -434,7 +434,7 @@ impl InFlightRequests {
         charge(costs, &mut record, &sinks.instruments);
         deadlines.judge_end(slos, at, &mut record);
         drift.ended(at, &record);
-        sinks.instruments.record_end(&record, gate);
+        sinks.instruments.record_end(&record, limiter);
         (sinks.record)(&record);
     }
 }

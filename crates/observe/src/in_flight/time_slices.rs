@@ -100,14 +100,14 @@ mod tests {
     use tokengauge_measure::slo::{CountingRules, Counts, Scope, Sli};
     use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
     use tokengauge_types::event::{
-        BackpressureTime, Direction, Ending, ExchangeId, Headers, LiveState, ObserverEvent,
+        BackpressureTime, BodyWaitState, Direction, Ending, ExchangeId, Headers, ObserverEvent,
         ResponseHead, TimestampedEvent, WaitingFor,
     };
     use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label};
 
     struct Scene {
         requests: InFlightRequests,
-        live_state: Arc<LiveState>,
+        body_wait: Arc<BodyWaitState>,
     }
 
     impl Scene {
@@ -117,7 +117,7 @@ mod tests {
             let readings = SnapshotSource::new(StateSnapshot::default);
             let (instruments, _) =
                 Instruments::new(&config, CardinalityLimits::default(), readings);
-            let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+            let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
             let sinks = Sinks { instruments, record: Box::new(|_| ()) };
             let objective = |model: &str| Objective {
                 name: Label::known(model),
@@ -129,8 +129,8 @@ mod tests {
             };
             let objectives = ["gpt-*", "claude-*"].map(objective);
             Self {
-                requests: InFlightRequests::new(objectives.into(), gate, sinks),
-                live_state: Arc::default(),
+                requests: InFlightRequests::new(objectives.into(), limiter, sinks),
+                body_wait: Arc::default(),
             }
         }
 
@@ -151,7 +151,7 @@ mod tests {
         /// Opens a stream and receives its response headers.
         fn stream(&mut self, id: u64, millis: u64) {
             let mut opened = open("/v1/chat/completions");
-            opened.live_state = Arc::clone(&self.live_state);
+            opened.body_wait = Arc::clone(&self.body_wait);
             self.report(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
             for event in [ObserverEvent::Admitted, ObserverEvent::RequestHeadSent] {
                 self.report(id, millis, event, "");
@@ -227,7 +227,7 @@ mod tests {
         scene.run(90, 120, 250);
         assert_eq!(scene.counts(120), [NONE; 2], "a part was not observed");
         scene.run(120, 150, 250);
-        scene.live_state.wait_for(WaitingFor::Client, at(150_000));
+        scene.body_wait.set_waiting_for(WaitingFor::Client, at(150_000));
         scene.run(150, 180, 1_000_000);
         assert_eq!(scene.counts(180), [NONE; 2], "the clients do not read");
     }

@@ -7,7 +7,7 @@ use super::ObservationChannel;
 use super::shard::Shard;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
-    BackpressureTime, Direction, Ending, ExchangeId, LiveState, ObserverEvent, RequestHead,
+    BackpressureTime, BodyWaitState, Direction, Ending, ExchangeId, ObserverEvent, RequestHead,
     ResponseHead, WaitingFor,
 };
 
@@ -32,7 +32,7 @@ struct SharedState {
     /// Number of lost request bytes that are not yet reported as a gap. Accessed under the lock of the buffer.
     request_gap: AtomicU64,
     response_gap: AtomicU64,
-    live_state: Arc<LiveState>,
+    body_wait: Arc<BodyWaitState>,
 }
 
 impl RequestObserver {
@@ -42,7 +42,7 @@ impl RequestObserver {
         open: RequestHead,
         at: MonotonicInstant,
     ) -> Self {
-        let live_state = Arc::clone(&open.live_state);
+        let body_wait = Arc::clone(&open.body_wait);
         let is_muted = channel.with_shard(id, |shard| {
             let admitted = shard.admits_exchange();
             if admitted {
@@ -63,7 +63,7 @@ impl RequestObserver {
             upgraded: AtomicBool::new(false),
             request_gap: AtomicU64::new(0),
             response_gap: AtomicU64::new(0),
-            live_state,
+            body_wait,
         }))
     }
 
@@ -151,8 +151,8 @@ impl RequestObserver {
     }
 
     /// Records which peer the response body waits for, and since when. Costs one atomic store and sends no event.
-    pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
-        self.0.live_state.wait_for(whom, since);
+    pub fn set_waiting_for(&self, peer: WaitingFor, since: MonotonicInstant) {
+        self.0.body_wait.set_waiting_for(peer, since);
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use super::*;
 use tokengauge_types::clock::{self, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, Headers, LiveState, ObserverEvent,
+    BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, Headers, ObserverEvent,
     RouteFacts, Scheme, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::Name;
@@ -18,7 +18,7 @@ pub(super) fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
 
 pub(super) fn open_with(
     channel: &Arc<ObservationChannel>,
-    live_state: Arc<LiveState>,
+    body_wait: Arc<BodyWaitState>,
 ) -> RequestObserver {
     let facts = RouteFacts::to("test", "localhost", 80);
     let open = RequestHead {
@@ -38,7 +38,7 @@ pub(super) fn open_with(
         conversation: None,
         identity: CallerIdentity::default(),
         connection: None,
-        live_state,
+        body_wait,
     };
     channel.open(open, clock::now())
 }

@@ -12,8 +12,8 @@ use tokengauge_measure::timing::{LiveSample, Stage};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    BackpressureTime, Direction, Ending, ExchangeId, LiveState, ObserverEvent, TimestampedEvent,
-    WaitingFor,
+    BackpressureTime, BodyWaitState, Direction, Ending, ExchangeId, ObserverEvent,
+    TimestampedEvent, WaitingFor,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
@@ -213,7 +213,7 @@ fn phases_add_up() {
 /// upstream is silent has not blocked the stream.
 #[test]
 fn records_backpressure_of_a_client_that_leaves() {
-    for (whom, since, blocked) in [
+    for (peer, since, blocked) in [
         (WaitingFor::Client, 1_000, 5.0),
         (WaitingFor::Upstream, 4_000, 3.0),
         (WaitingFor::Upstream, 1_000, 0.0),
@@ -221,10 +221,10 @@ fn records_backpressure_of_a_client_that_leaves() {
         let mut watch = Watch::new();
         watch.begin();
         watch.delta(1_000, "Hello", 0);
-        watch.live_state.wait_for(whom, at(since));
+        watch.body_wait.set_waiting_for(peer, at(since));
         watch.end(6_000, Ending::ClientDisconnected);
         let counted = watch.value("tokengauge_client_backpressure_duration_seconds_sum", "");
-        assert!((counted - blocked).abs() < 1e-9, "{whom:?} {since}: {counted}");
+        assert!((counted - blocked).abs() < 1e-9, "{peer:?} {since}: {counted}");
     }
 }
 
@@ -253,7 +253,7 @@ struct Watch {
     collector: tokengauge_telemetry::MetricsReader,
     exchange: u64,
     /// Live state of the latest exchange.
-    live_state: Arc<LiveState>,
+    body_wait: Arc<BodyWaitState>,
 }
 
 impl Watch {
@@ -263,12 +263,12 @@ impl Watch {
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(|_| {}) };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self {
-            requests: InFlightRequests::new(Vec::new(), gate, sinks),
+            requests: InFlightRequests::new(Vec::new(), limiter, sinks),
             collector,
             exchange: 0,
-            live_state: Arc::default(),
+            body_wait: Arc::default(),
         }
     }
 
@@ -280,7 +280,7 @@ impl Watch {
     fn ask(&mut self, body: &str) {
         self.exchange += 1;
         let open = open("/v1/chat/completions");
-        self.live_state = Arc::clone(&open.live_state);
+        self.body_wait = Arc::clone(&open.body_wait);
         self.report(100, ObserverEvent::RequestHead(Box::new(open)), b"");
         self.report(100, ObserverEvent::Admitted, b"");
         self.report(110, ObserverEvent::RequestHeadSent, b"");

@@ -116,8 +116,8 @@ fn gap(exchange: &mut Exchange, millis: u64, direction: Direction) {
 fn opened(request_coding: Option<&str>) -> Exchange {
     let mut opened = open("/v1/chat/completions");
     opened.headers = headers("application/json", request_coding);
-    let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, parsers())
+    let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+    Exchange::new(ExchangeId(1), at(100), Box::new(opened), limiter, parsers())
 }
 
 /// Plays a call whose response arrives in pieces every 100 ms from 300 ms on. At `lost` there is a gap instead.

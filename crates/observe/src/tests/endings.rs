@@ -1,5 +1,5 @@
-//! Tests every row of `docs/reference/outcomes.md` at literal timestamps: the record of an exchange that ends early, and the duration
-//! of each stage. `tests/it/aborts` tests the same rows over sockets.
+//! Tests every row of `docs/reference/outcomes.md` at literal timestamps: the record of an exchange that ends early,
+//! and the duration of each stage. `tests/it/aborts` tests the same rows over sockets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,11 +64,11 @@ impl Stage {
         let kept = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let sinks = Sinks { instruments, record };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         for model in models {
-            gate.admit(Dimension::Model, &Name::new(model).unwrap());
+            limiter.admit(Dimension::Model, &Name::new(model).unwrap());
         }
-        let requests = InFlightRequests::new(objectives, gate, sinks);
+        let requests = InFlightRequests::new(objectives, limiter, sinks);
         Self { requests, collector, records, snapshot }
     }
 
@@ -112,7 +112,7 @@ impl Stage {
         self.report(millis, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
-    /// Plays all events up to the timestamp of `live_state`, and then its ending.
+    /// Plays all events up to the timestamp of `body_wait`, and then its ending.
     fn play(&mut self, cell: &Cell) {
         self.report(1_000, ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
         let ending = ending(cell);

@@ -26,8 +26,8 @@ use tokengauge_measure::timing::LiveSample;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId, Headers,
-    LiveState, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
+    BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId,
+    Headers, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
     TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
@@ -40,8 +40,8 @@ pub(super) fn recording(objectives: Vec<Objective>) -> (InFlightRequests, Arc<Mu
     let records = Arc::<Mutex<Vec<Record>>>::default();
     let kept = Arc::clone(&records);
     let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
-    let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    (InFlightRequests::new(objectives, gate, Sinks { instruments, record }), records)
+    let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+    (InFlightRequests::new(objectives, limiter, Sinks { instruments, record }), records)
 }
 
 /// Plays events into an exchange. Every method takes the time of its event in milliseconds.
@@ -73,7 +73,7 @@ pub(super) fn open(path: &str) -> RequestHead {
         conversation: None,
         identity: CallerIdentity::default(),
         connection: None,
-        live_state: Arc::new(LiveState::default()),
+        body_wait: Arc::new(BodyWaitState::default()),
     }
 }
 
@@ -107,8 +107,8 @@ impl Play {
     }
 
     fn opened(open: RequestHead, body: &str) -> Self {
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, parsers());
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
         let mut play = Self { exchange, samples: Vec::new() };
         play.apply_event(100, ObserverEvent::Admitted, b"");
         play.apply_event(110, ObserverEvent::RequestHeadSent, b"");
@@ -417,11 +417,11 @@ fn detects_engine_by_the_prompt() {
         (r#"{"prompt":"Hi"}"#, Some("vllm")),
         (r#"{"query":"Hi"}"#, None),
     ] {
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut open = open("/generate");
         let route = Arc::make_mut(&mut open.route);
         route.server_address = Label::known("10.0.0.1");
-        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, parsers());
+        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
         let samples = Vec::new();
         let mut play = Play { exchange, samples };
         play.arrival(110, Direction::Request, body, 0);
@@ -604,8 +604,8 @@ fn panic_in_a_sink_affects_one_exchange() {
         count.fetch_add(1, Ordering::Relaxed);
         assert!(record.exchange != ExchangeId(1), "intended");
     });
-    let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    let mut requests = InFlightRequests::new(Vec::new(), gate, Sinks { instruments, record });
+    let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+    let mut requests = InFlightRequests::new(Vec::new(), limiter, Sinks { instruments, record });
     for id in [1, 2] {
         let mut say = |word| {
             let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), event: word };

@@ -18,8 +18,8 @@ fn play(path: &str, body: &str, length: Option<usize>, end: impl FnOnce(Play) ->
     let mut open = open(path);
     open.length = length.map(|length| length as u64);
     Arc::make_mut(&mut open.route).server_address = Label::known("10.0.0.1");
-    let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, parsers());
+    let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+    let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
     let mut play = Play { exchange, samples: Vec::new() };
     play.apply_event(100, ObserverEvent::Admitted, b"");
     play.arrival(110, Direction::Request, body, 0);

@@ -25,8 +25,8 @@ fn requests() -> (InFlightRequests, mpsc::Receiver<Record>) {
     let (instruments, _) = Instruments::new(&config, limits, readings);
     let (sender, records) = mpsc::channel();
     let record = Box::new(move |record: &Record| sender.send(record.clone()).unwrap_or_default());
-    let gate = Arc::new(CardinalityLimiter::new(limits, []));
-    let requests = InFlightRequests::new(Vec::new(), gate, Sinks { instruments, record });
+    let limiter = Arc::new(CardinalityLimiter::new(limits, []));
+    let requests = InFlightRequests::new(Vec::new(), limiter, Sinks { instruments, record });
     (requests, records)
 }
 
@@ -108,10 +108,10 @@ fn start_with_metrics() -> (Arc<ObservationChannel>, Arc<Observer>, MetricsReade
         None => collect(StateSnapshot::default()),
     });
     let (instruments, reader) = Instruments::new(&config, limits, readings);
-    let gate = Arc::new(CardinalityLimiter::new(limits, []));
+    let limiter = Arc::new(CardinalityLimiter::new(limits, []));
     let sinks = Sinks { instruments, record: Box::new(|_| {}) };
     let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
-    let requests = InFlightRequests::new(Vec::new(), gate, sinks);
+    let requests = InFlightRequests::new(Vec::new(), limiter, sinks);
     let observer = Arc::new(Observer::start(Arc::clone(&channel), requests).unwrap());
     slot.set(Arc::clone(&observer)).unwrap();
     (channel, observer, reader)

@@ -36,8 +36,8 @@ impl Scene {
             instruments,
             record: Box::new(move |record: &Record| all.lock().unwrap().push(record.clone())),
         };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        Self { requests: InFlightRequests::new(Vec::new(), limiter, sinks), collector, records }
     }
 
     fn report(&mut self, id: u64, millis: u64, event: ObserverEvent, bytes: &str) {

@@ -11,7 +11,7 @@ use tokengauge_measure::timing::{Stall, StallPhase, Stalls};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    BackpressureTime, Direction, Ending, ExchangeId, Headers, LiveState, ObserverEvent,
+    BackpressureTime, BodyWaitState, Direction, Ending, ExchangeId, Headers, ObserverEvent,
     ResponseHead, TimestampedEvent, WaitingFor,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
@@ -21,7 +21,7 @@ struct Scene {
     requests: InFlightRequests,
     collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
-    live_state: Arc<LiveState>,
+    body_wait: Arc<BodyWaitState>,
 }
 
 impl Scene {
@@ -37,13 +37,13 @@ impl Scene {
                 records.lock().unwrap().push(record.clone());
             })
         };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
         Self {
-            requests: InFlightRequests::new(Vec::new(), gate, sinks),
+            requests: InFlightRequests::new(Vec::new(), limiter, sinks),
             collector,
             records,
-            live_state: Arc::new(LiveState::default()),
+            body_wait: Arc::new(BodyWaitState::default()),
         }
     }
 
@@ -62,7 +62,7 @@ impl Scene {
 
     fn ask(&mut self, id: u64, millis: u64, body: &str) {
         let mut opened = open("/v1/chat/completions");
-        opened.live_state = Arc::clone(&self.live_state);
+        opened.body_wait = Arc::clone(&self.body_wait);
         self.report(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
         self.report(id, millis, ObserverEvent::Admitted, "");
         self.report(id, millis + 5, ObserverEvent::RequestHeadSent, "");
@@ -231,7 +231,7 @@ fn reasoning_requests_have_ten_times_the_threshold() {
 fn upload_restarts_the_stall_clock() {
     let mut scene = Scene::new();
     let mut opened = open("/v1/chat/completions");
-    opened.live_state = Arc::clone(&scene.live_state);
+    opened.body_wait = Arc::clone(&scene.body_wait);
     scene.report(1, 0, ObserverEvent::RequestHead(Box::new(opened)), "");
     scene.report(1, 0, ObserverEvent::Admitted, "");
     let (begin, rest) = STREAMED.split_at(30);
@@ -300,11 +300,11 @@ fn ignores_unstreamed_failed_and_unobserved_requests() {
 fn attributes_a_stall_to_a_client_that_does_not_read() {
     let mut scene = Scene::stream();
     scene.token(1_000);
-    scene.live_state.wait_for(WaitingFor::Client, at(1_000));
+    scene.body_wait.set_waiting_for(WaitingFor::Client, at(1_000));
     scene.sweep(30_000);
     assert_eq!(scene.silence(30_000)[1].stalled, 0);
     // The client reads again. Only the time from now on is attributed to the backend.
-    scene.live_state.wait_for(WaitingFor::Upstream, at(31_000));
+    scene.body_wait.set_waiting_for(WaitingFor::Upstream, at(31_000));
     scene.sweep(32_900);
     assert_eq!(scene.silence(32_900)[1].longest, Some(millis(1_900)));
     assert_eq!(scene.stalls(&[]), 0);

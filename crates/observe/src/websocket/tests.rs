@@ -13,7 +13,7 @@ use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId, LiveState,
+    BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId,
     ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent, TraceContext,
     UpstreamFailure,
 };
@@ -27,7 +27,7 @@ const MASK: [u8; 4] = [1, 2, 3, 4];
 struct Play {
     requests: InFlightRequests,
     collector: MetricsReader,
-    gate: Arc<CardinalityLimiter>,
+    limiter: Arc<CardinalityLimiter>,
     records: Arc<Mutex<Vec<Record>>>,
     millis: u64,
 }
@@ -42,10 +42,10 @@ impl Play {
         let records = Arc::default();
         let kept: Arc<Mutex<Vec<Record>>> = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
-        let requests = InFlightRequests::new(objectives(), Arc::clone(&gate), sinks);
-        let mut play = Self { requests, collector, gate, records, millis: 0 };
+        let requests = InFlightRequests::new(objectives(), Arc::clone(&limiter), sinks);
+        let mut play = Self { requests, collector, limiter, records, millis: 0 };
         play.report(ObserverEvent::RequestHead(Box::new(open(path, model))), b"");
         for event in [
             ObserverEvent::Admitted,
@@ -181,7 +181,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
         conversation: None,
         identity: CallerIdentity::default(),
         connection: None,
-        live_state: Arc::new(LiveState::default()),
+        body_wait: Arc::new(BodyWaitState::default()),
     }
 }
 
@@ -350,7 +350,7 @@ fn counts_responses_separately() {
 fn session_confirms_the_model() {
     let mut play = Play::session();
     let name = Name::new("gpt-4o-realtime-preview").unwrap();
-    let known = |play: &Play| play.gate.known(Dimension::Model, &name).is_some();
+    let known = |play: &Play| play.limiter.known(Dimension::Model, &name).is_some();
     play.client(r#"{"type":"session.update","session":{}}"#);
     assert!(!known(&play));
     let error =

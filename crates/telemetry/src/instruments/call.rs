@@ -34,7 +34,7 @@ pub struct CallInstruments {
     set: Arc<InstrumentSet>,
     base: Vec<KeyValue>,
     bound: BoundInstruments,
-    banded: SharedValues<LengthBuckets, LengthBucketInstruments>,
+    by_length: SharedValues<LengthBuckets, LengthBucketInstruments>,
     costs: SharedValues<(Label, Source), BoundCounter<f64>>,
 }
 
@@ -54,7 +54,7 @@ struct BoundInstruments {
     operation: [LazyHistogram<u64>; 2],
     legacy: Labelled<BoundExemplarHistogram<u64>, 2>,
     usage: Counts<6>,
-    bands: Counts<{ OutputRateRange::ALL.len() + 1 }>,
+    output_rate_ranges: Counts<{ OutputRateRange::ALL.len() + 1 }>,
     unrated: Counts<{ Unrated::ALL.len() }>,
     /// Output tokens that tokengauge counted, and output tokens that the provider reported.
     drift: [OnceLock<BoundCounter<u64>>; 2],
@@ -71,12 +71,14 @@ pub struct LengthBucketInstruments {
 }
 
 impl LengthBucketInstruments {
-    /// Creates the instruments. If `bands` is empty, the instruments have only the attributes in `base`.
-    fn new(base: &[KeyValue], bands: LengthBuckets) -> Self {
-        let own =
-            [(key::INPUT_LENGTH_BUCKET, bands.input), (key::OUTPUT_LENGTH_BUCKET, bands.output)]
-                .into_iter()
-                .filter_map(|(key, band)| Some(word(key, band.map(LengthBucket::as_str)?)));
+    /// Creates the instruments. If `length_buckets` is empty, the instruments have only the attributes in `base`.
+    fn new(base: &[KeyValue], length_buckets: LengthBuckets) -> Self {
+        let own = [
+            (key::INPUT_LENGTH_BUCKET, length_buckets.input),
+            (key::OUTPUT_LENGTH_BUCKET, length_buckets.output),
+        ]
+        .into_iter()
+        .filter_map(|(key, bucket)| Some(word(key, bucket.map(LengthBucket::as_str)?)));
         Self {
             base: with(base, &own.collect::<Vec<_>>()),
             output_rate: LazyHistogram::default(),
@@ -97,14 +99,16 @@ impl CallInstruments {
             set,
             base: with(&live.base, model.as_slice()),
             bound: BoundInstruments::default(),
-            banded: SharedValues::default(),
+            by_length: SharedValues::default(),
             costs: SharedValues::default(),
         }
     }
 
     /// Returns the instruments for calls in these length ranges.
-    pub fn banded(&self, bands: LengthBuckets) -> Arc<LengthBucketInstruments> {
-        self.banded.obtain(&bands, |bands| LengthBucketInstruments::new(&self.base, *bands))
+    pub fn by_length(&self, length_buckets: LengthBuckets) -> Arc<LengthBucketInstruments> {
+        self.by_length.obtain(&length_buckets, |length_buckets| {
+            LengthBucketInstruments::new(&self.base, *length_buckets)
+        })
     }
 
     /// Records a finished call. `error` is the label of the record's `error.type`.
@@ -112,7 +116,7 @@ impl CallInstruments {
         &self,
         (record, call): (&Record, &Call),
         error: Option<&Label>,
-        banded: &LengthBucketInstruments,
+        by_length: &LengthBucketInstruments,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let error = error.map(|error| label(key::ERROR_TYPE, error));
@@ -129,11 +133,11 @@ impl CallInstruments {
             }
         }
         self.labelled_times(record, call, exemplars);
-        self.rates(call, banded, exemplars);
+        self.rates(call, by_length, exemplars);
         let times = times_to(&self.set.own, &record.points);
-        for (slot, (histogram, time)) in banded.times_to.iter().zip(times) {
+        for (slot, (histogram, time)) in by_length.times_to.iter().zip(times) {
             if let Some(time) = time {
-                slot.of(histogram, &banded.base).record(time.as_secs_f64(), exemplars);
+                slot.of(histogram, &by_length.base).record(time.as_secs_f64(), exemplars);
             }
         }
         if let Some(cost) = &call.cost {
@@ -230,7 +234,7 @@ impl CallInstruments {
     fn rates(
         &self,
         call: &Call,
-        banded: &LengthBucketInstruments,
+        by_length: &LengthBucketInstruments,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let set = &self.set.own;
@@ -238,15 +242,19 @@ impl CallInstruments {
         // increment.
         let one = |counted: bool| Some(u64::from(counted));
         if let Some(rate) = call.rates.total {
-            banded.total_rate.of(&set.total_rate, &banded.base).record(rate, exemplars);
+            by_length.total_rate.of(&set.total_rate, &by_length.base).record(rate, exemplars);
         }
         if let Some(rate) = call.rates.output {
-            banded.output_rate.of(&set.output_rate, &banded.base).record(rate, exemplars);
+            by_length.output_rate.of(&set.output_rate, &by_length.base).record(rate, exemplars);
             let range = OutputRateRange::of(rate);
             let [a, b, c, d, e] =
                 OutputRateRange::ALL.map(|known| (known.as_str(), one(known == range)));
-            let bands = [a, b, c, d, e, ("voice", one(rate >= VOICE_RATE))];
-            self.bound.bands.add(&set.band, (&self.base, key::OUTPUT_RATE_RANGE), bands);
+            let ranges = [a, b, c, d, e, ("voice", one(rate >= VOICE_RATE))];
+            self.bound.output_rate_ranges.add(
+                &set.output_rate_range,
+                (&self.base, key::OUTPUT_RATE_RANGE),
+                ranges,
+            );
         }
         if let Some(reason) = call.rates.unrated {
             let reasons = Unrated::ALL.map(|known| (known.as_str(), one(known == reason)));

@@ -1,8 +1,8 @@
 //! Records values of running streams and of finished requests in the SDK's instruments.
 //!
 //! Values that change with every chunk use instruments that are bound to their series once ([`LiveInstruments`]). The
-//! modules `end` and `call` record the values that are known when a request has ended. Values that are missing in a
-//! record are not recorded. Gauges are not recorded here, because `gauges` reads them from a snapshot.
+//! modules `finished` and `call` record the values that are known when a request has ended. Values that are missing in
+//! a record are not recorded. Gauges are not recorded here, because `gauges` reads them from a snapshot.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -20,11 +20,13 @@ use crate::catalog::tokengauge;
 use crate::exemplars::{Exemplars, SeriesId};
 use crate::instruments::bound::BoundExemplarHistogram;
 use crate::instruments::call::CallInstruments;
-use crate::instruments::end::{CallEnd, EndInstruments, EndInstrumentsCache, EndKey};
+use crate::instruments::finished::{
+    FinishedCallInstruments, FinishedRequestCache, FinishedRequestInstruments, FinishedRequestKey,
+};
 use crate::instruments::route::RouteInstruments;
 use crate::instruments::set::InstrumentSet;
 use crate::metrics_reader::MetricsReader;
-use crate::series_limits::{Fold, FoldStep, SeriesGroup, SeriesLimiter, SharedValues};
+use crate::series_limits::{Overflow, OverflowStep, SeriesGroup, SeriesLimiter, SharedValues};
 use crate::snapshot::SnapshotSource;
 use crate::span::{failed_for_the_client, method, protocol_version};
 use tokengauge_llm::count::Source;
@@ -42,7 +44,7 @@ use tokengauge_types::label_enum;
 
 mod bound;
 mod call;
-mod end;
+mod finished;
 mod live;
 mod route;
 mod set;
@@ -53,13 +55,13 @@ pub use live::LiveInstruments;
 #[derive(Debug)]
 pub struct Instruments {
     set: Arc<InstrumentSet>,
-    limiter: SeriesLimiter,
+    series_limiter: SeriesLimiter,
     /// Whether metrics of calls have labels for the length ranges of prompt and response.
     has_length_buckets: bool,
     routes: SharedValues<RouteKey, RouteInstruments>,
     live: SharedValues<MetricLabels, LiveInstruments>,
-    ended: SharedValues<(MetricLabels, Option<Label>), CallInstruments>,
-    closings: EndInstrumentsCache,
+    call_instruments: SharedValues<(MetricLabels, Option<Label>), CallInstruments>,
+    finished_requests: FinishedRequestCache,
 }
 
 label_enum! {
@@ -80,16 +82,20 @@ impl Instruments {
         limits: CardinalityLimits,
         readings: SnapshotSource,
     ) -> (Arc<Self>, MetricsReader) {
-        let limiter = SeriesLimiter::default();
+        let series_limiter = SeriesLimiter::default();
         let exemplars = Arc::new(Exemplars::new(config));
-        let shared = (Arc::clone(limiter.folded()), Arc::clone(&exemplars));
+        let shared = (Arc::clone(series_limiter.overflowed()), Arc::clone(&exemplars));
         let (metrics_reader, meter) = MetricsReader::new(config, readings, shared);
         let set = InstrumentSet::new(&meter, config.gen_ai, &exemplars);
-        let instruments = Self::with_set(set, limiter, limits.length_bands);
+        let instruments = Self::with_set(set, series_limiter, limits.length_buckets);
         (Arc::new(instruments), metrics_reader)
     }
 
-    fn with_set(set: InstrumentSet, limiter: SeriesLimiter, has_length_buckets: bool) -> Self {
+    fn with_set(
+        set: InstrumentSet,
+        series_limiter: SeriesLimiter,
+        has_length_buckets: bool,
+    ) -> Self {
         for anomaly in ParseError::ALL {
             set.own.anomalies.add(0, &[word(key::PARSE_ERROR, anomaly.as_str())]);
         }
@@ -98,12 +104,12 @@ impl Instruments {
         }
         Self {
             set: Arc::new(set),
-            limiter,
+            series_limiter,
             has_length_buckets,
             routes: SharedValues::default(),
             live: SharedValues::default(),
-            ended: SharedValues::default(),
-            closings: EndInstrumentsCache::default(),
+            call_instruments: SharedValues::default(),
+            finished_requests: FinishedRequestCache::default(),
         }
     }
 
@@ -125,8 +131,8 @@ impl Instruments {
         if let Some(live) = self.live.get(series) {
             return live;
         }
-        let (folded, _) = self.limiter.fold(series, SeriesGroup::Call, &());
-        self.live.obtain(&folded, |series| LiveInstruments::new(Arc::clone(&self.set), series))
+        let (replaced, _) = self.series_limiter.replace_with_other(series, SeriesGroup::Call, &());
+        self.live.obtain(&replaced, |series| LiveInstruments::new(Arc::clone(&self.set), series))
     }
 
     /// Exports the counters that a response will probably update as 0, so that `rate()` includes their first increment.
@@ -134,7 +140,7 @@ impl Instruments {
     /// series.
     pub fn initialize_response(&self, live: &LiveInstruments, status: u16, source: Source) {
         if live.initialize_response(source) {
-            self.finished(&live.series, of_series, &EndResult::ok(status)).0.add(0);
+            self.finished_counter(&live.series, of_series, &FinishedResult::ok(status)).0.add(0);
         }
     }
 
@@ -184,7 +190,7 @@ impl Instruments {
 
     /// Records a finished request. Output tokens are not counted here, but in [`LiveInstruments::record`], even for
     /// responses that are not streamed.
-    pub fn record_end(&self, record: &Record, gate: &CardinalityLimiter) {
+    pub fn record_end(&self, record: &Record, limiter: &CardinalityLimiter) {
         for (anomaly, times) in &record.anomalies {
             self.record_anomaly(*anomaly, *times);
         }
@@ -193,15 +199,19 @@ impl Instruments {
             self.left_out("not_understood", content.left_out);
             self.left_out("truncated", content.truncated.into());
         }
-        let closing = self.closings.obtain(&EndKey::of(record, self.has_length_buckets), || {
-            let overflow_before = self.overflow_count(gate);
-            let closing = self.closing(record, gate);
-            // Each replacement of a value by `other` must be counted, so the instruments of such an end are not cached.
-            (closing, self.overflow_count(gate) == overflow_before)
-        });
+        let instruments = self.finished_requests.obtain(
+            &FinishedRequestKey::of(record, self.has_length_buckets),
+            || {
+                let overflow_before = self.overflow_count(limiter);
+                let instruments = self.finished_request(record, limiter);
+                // Each replacement of a value by `other` must be counted, so the instruments of such a request are not
+                // cached.
+                (instruments, self.overflow_count(limiter) == overflow_before)
+            },
+        );
         let route = self.route_instruments(&RouteKey::of(&record.route));
         let exemplars = &mut self.set.exemplars.recorder(record);
-        closing.record(record, exemplars);
+        instruments.record(record, exemplars);
         route.record_connections(&self.set, record, exemplars);
     }
 
@@ -211,104 +221,119 @@ impl Instruments {
     }
 
     /// Returns how often a value, or labels of a combination, were replaced by `other`.
-    fn overflow_count(&self, gate: &CardinalityLimiter) -> u64 {
-        let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
-        values + self.limiter.folded().load(Ordering::Relaxed)
+    fn overflow_count(&self, limiter: &CardinalityLimiter) -> u64 {
+        let values: u64 = limiter.refused().iter().map(|(_, times)| times).sum();
+        values + self.series_limiter.overflowed().load(Ordering::Relaxed)
     }
 
-    fn closing(&self, record: &Record, gate: &CardinalityLimiter) -> EndInstruments {
-        let admitted = |name: &Name| gate.admit(Dimension::ErrorType, name);
+    fn finished_request(
+        &self,
+        record: &Record,
+        limiter: &CardinalityLimiter,
+    ) -> FinishedRequestInstruments {
+        let admitted = |name: &Name| limiter.admit(Dimension::ErrorType, name);
         let error = record.error_type.as_ref().map(admitted);
         let [server, client] = self.http(record, error.as_ref());
         let live = record.call.as_ref().map(|call| self.live(&call.series));
-        let result = EndResult::of(record, error.as_ref());
+        let result = FinishedResult::of(record, error.as_ref());
         let (finished, series) = match &live {
-            Some(live) => self.finished(&live.series, of_series, &result),
-            None => self.finished(&RouteKey::of(&record.route), of_route_key, &result),
+            Some(live) => self.finished_counter(&live.series, of_series, &result),
+            None => self.finished_counter(&RouteKey::of(&record.route), of_route_key, &result),
         };
-        EndInstruments {
+        FinishedRequestInstruments {
             server,
             client,
             finished,
             failed: (record.outcome != Outcome::Ok).then_some(series),
             call: live
                 .zip(record.call.as_ref())
-                .map(|(live, call)| self.call_closing(call, live, gate, error)),
+                .map(|(live, call)| self.finished_call(call, live, limiter, error)),
         }
     }
 
-    fn call_closing(
+    fn finished_call(
         &self,
         call: &Call,
         live: Arc<LiveInstruments>,
-        gate: &CardinalityLimiter,
+        limiter: &CardinalityLimiter,
         error: Option<Label>,
-    ) -> CallEnd {
-        let model = call.response_model.as_ref().map(|name| gate.admit(Dimension::Model, name));
-        let ended = match &error {
-            Some(error) => self.folded_end(&live, &model, SeriesGroup::Failure, error),
-            None => self.ended(&live, model.clone()),
+    ) -> FinishedCallInstruments {
+        let model = call.response_model.as_ref().map(|name| limiter.admit(Dimension::Model, name));
+        let instruments = match &error {
+            Some(error) => {
+                self.call_instruments_within_limit(&live, &model, SeriesGroup::Failure, error)
+            }
+            None => self.call_instruments(&live, model.clone()),
         };
-        let combination = (&model, call.bands);
+        let combination = (&model, call.length_buckets);
         let has_buckets = self.has_length_buckets
-            && self.limiter.admit_as_is(&live.series, SeriesGroup::Lengths, &combination);
-        let bands = if has_buckets { call.bands } else { LengthBuckets::default() };
-        let banded = ended.banded(bands);
+            && self.series_limiter.admit_as_is(&live.series, SeriesGroup::Lengths, &combination);
+        let length_buckets =
+            if has_buckets { call.length_buckets } else { LengthBuckets::default() };
+        let by_length = instruments.by_length(length_buckets);
         let choice = |(reason, became): (&Name, &ChoiceStatus)| {
-            let label = gate.admit(Dimension::FinishReason, reason);
+            let label = limiter.admit(Dimension::FinishReason, reason);
             let own = (&label, became);
-            self.folded_end(&live, &model, SeriesGroup::Choice, &own).choice(&label, *became)
+            self.call_instruments_within_limit(&live, &model, SeriesGroup::Choice, &own)
+                .choice(&label, *became)
         };
         let choices = call.finish_reasons.iter().zip(&call.choices);
         let choices = choices.map(choice).collect();
-        CallEnd { live, ended, banded, error, choices }
+        FinishedCallInstruments { live, call: instruments, by_length, error, choices }
     }
 
     /// Returns the instruments of finished calls for a combination of labels. Beyond the limit on series, some labels
     /// are replaced by `other`.
-    fn folded_end(
+    fn call_instruments_within_limit(
         &self,
         live: &LiveInstruments,
         model: &Option<Label>,
         group: SeriesGroup,
         own: &impl Hash,
     ) -> Arc<CallInstruments> {
-        let (labels, step) = self.limiter.fold(&live.series, group, &(model, own));
+        let (labels, step) =
+            self.series_limiter.replace_with_other(&live.series, group, &(model, own));
         let model = model.clone().map(|model| match step {
-            FoldStep::Nothing | FoldStep::Tenant | FoldStep::Variant => model,
-            FoldStep::Model | FoldStep::Route => Label::known(OTHER),
+            OverflowStep::Nothing | OverflowStep::Tenant | OverflowStep::Variant => model,
+            OverflowStep::Model | OverflowStep::Route => Label::known(OTHER),
         });
         if labels == live.series {
-            return self.ended(live, model);
+            return self.call_instruments(live, model);
         }
-        self.ended(&self.live(&labels), model)
+        self.call_instruments(&self.live(&labels), model)
     }
 
     /// Returns the instruments of finished calls with one response model. The limit on series already includes the
     /// first response model of a series. Each further response model must be admitted, and is replaced by `other` if it
     /// is not.
-    fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
+    fn call_instruments(
+        &self,
+        live: &LiveInstruments,
+        model: Option<Label>,
+    ) -> Arc<CallInstruments> {
         let model = model.map(|model| {
             let is_first = *live.response_model.get_or_init(|| model.clone()) == model;
             let is_named = is_first || {
                 let group = SeriesGroup::ResponseModel;
-                model.as_str() == OTHER || self.limiter.admit_as_is(&live.series, group, &model)
+                model.as_str() == OTHER
+                    || self.series_limiter.admit_as_is(&live.series, group, &model)
             };
             if is_named { model } else { Label::known(OTHER) }
         });
-        self.ended.obtain(&(live.series.clone(), model), |(_, model)| {
+        self.call_instruments.obtain(&(live.series.clone(), model), |(_, model)| {
             CallInstruments::new(Arc::clone(&self.set), live, model.as_ref())
         })
     }
 
     /// Binds the counter of finished requests.
-    fn finished<L: Fold>(
+    fn finished_counter<L: Overflow>(
         &self,
         labels: &L,
         attributes_of: impl Fn(&L) -> Vec<KeyValue>,
-        result: &EndResult<'_>,
+        result: &FinishedResult<'_>,
     ) -> (BoundCounter<u64>, SeriesId) {
-        let (labels, step) = self.limiter.fold(labels, SeriesGroup::Finish, result);
+        let (labels, step) =
+            self.series_limiter.replace_with_other(labels, SeriesGroup::Finish, result);
         let attributes = with(&attributes_of(&labels), &result.attributes(step));
         let exemplars = &self.set.exemplars;
         let series = exemplars.series(&tokengauge::REQUESTS_FINISHED, &attributes);
@@ -329,7 +354,8 @@ impl Instruments {
         let labels = UpstreamLabels::of(&record.route);
         let request = (method(&http.method), http.scheme.as_str(), protocol_version(http.version));
         let result = (http.status, error, failed_for_the_client(record));
-        let (labels, step) = self.limiter.fold(&labels, SeriesGroup::Http, &(request, result));
+        let (labels, step) =
+            self.series_limiter.replace_with_other(&labels, SeriesGroup::Http, &(request, result));
         let outcome = |has_failed: bool| {
             let error = error.filter(|_| has_failed);
             let error = error.map(|error| crate::attributes::label(key::ERROR_TYPE, error));
@@ -354,14 +380,15 @@ impl Instruments {
         if let Some(known) = self.routes.get(route_key) {
             return known;
         }
-        let (folded, _) = self.limiter.fold(route_key, SeriesGroup::Route, &());
-        self.routes.obtain(&folded, |route_key| RouteInstruments::new(&self.set, route_key))
+        let (replaced, _) =
+            self.series_limiter.replace_with_other(route_key, SeriesGroup::Route, &());
+        self.routes.obtain(&replaced, |route_key| RouteInstruments::new(&self.set, route_key))
     }
 }
 
 /// The result of a request, as attributes of the counter of finished requests.
 #[derive(Clone, Copy, Debug, Hash)]
-struct EndResult<'a> {
+struct FinishedResult<'a> {
     outcome: Outcome,
     fault: ErrorSource,
     stage: Stage,
@@ -369,7 +396,7 @@ struct EndResult<'a> {
     status: Option<u16>,
 }
 
-impl<'a> EndResult<'a> {
+impl<'a> FinishedResult<'a> {
     fn of(record: &Record, error: Option<&'a Label>) -> Self {
         let (outcome, fault, status) = (record.outcome, record.fault, record.http.status);
         Self { outcome, fault, stage: end_stage(record), error, status }
@@ -381,7 +408,7 @@ impl<'a> EndResult<'a> {
         Self { outcome, fault, stage, error: None, status: Some(status) }
     }
 
-    fn attributes(&self, step: FoldStep) -> Vec<KeyValue> {
+    fn attributes(&self, step: OverflowStep) -> Vec<KeyValue> {
         let mut attributes = vec![
             word(key::OUTCOME, self.outcome.as_str()),
             word(key::ERROR_SOURCE, self.fault.as_str()),
@@ -408,25 +435,26 @@ impl UpstreamLabels {
     }
 }
 
-impl Fold for UpstreamLabels {
-    fn folded(&self, step: FoldStep) -> Self {
-        let route_key = self.route_key.folded(step);
+impl Overflow for UpstreamLabels {
+    fn replaced_with_other(&self, step: OverflowStep) -> Self {
+        let route_key = self.route_key.replaced_with_other(step);
         match step {
-            FoldStep::Nothing | FoldStep::Tenant | FoldStep::Variant | FoldStep::Model => {
-                Self { route_key, ..self.clone() }
-            }
-            FoldStep::Route => {
+            OverflowStep::Nothing
+            | OverflowStep::Tenant
+            | OverflowStep::Variant
+            | OverflowStep::Model => Self { route_key, ..self.clone() },
+            OverflowStep::Route => {
                 Self { route_key, server_address: Label::known(OTHER), server_port: 0 }
             }
         }
     }
 }
 
-/// Returns the attribute of the status. If even the route is folded, an unknown status is replaced by the first of its
-/// class, such as 500 for 599, as RFC 9110 (section 15) allows. The number of known statuses is bounded.
-fn status(status: Option<u16>, step: FoldStep) -> Option<KeyValue> {
+/// Returns the attribute of the status. If even the route is replaced by `other`, an unknown status is replaced by the
+/// first of its class, such as 500 for 599, as RFC 9110 (section 15) allows. The number of known statuses is bounded.
+fn status(status: Option<u16>, step: OverflowStep) -> Option<KeyValue> {
     let status = status?;
-    let is_known = step != FoldStep::Route
+    let is_known = step != OverflowStep::Route
         || StatusCode::from_u16(status).is_ok_and(|status| status.canonical_reason().is_some());
     let status = if is_known { status } else { status / 100 * 100 };
     Some(pair(key::STATUS, i64::from(status)))

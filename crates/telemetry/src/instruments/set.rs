@@ -74,7 +74,7 @@ instruments! {
         stall_time: Histogram<f64> = tokengauge::STALL_DURATION,
         output_rate: ExemplarHistogram<f64> = tokengauge::OUTPUT_TOKEN_RATE,
         total_rate: ExemplarHistogram<f64> = tokengauge::TOTAL_TOKEN_RATE,
-        band: Counter<u64> = tokengauge::REQUESTS_RATED,
+        output_rate_range: Counter<u64> = tokengauge::REQUESTS_RATED,
         unrated: Counter<u64> = tokengauge::REQUESTS_UNRATED,
         stage: ExemplarHistogram<f64> = tokengauge::REQUEST_STAGE_DURATION,
         backend_stage: ExemplarHistogram<f64> = tokengauge::BACKEND_STAGE_DURATION,

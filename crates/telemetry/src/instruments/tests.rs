@@ -18,7 +18,7 @@ use crate::catalog::attributes::Values;
 use crate::config::{ExemplarFilter, GenAiNames, Temporality};
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
-use crate::series_limits::MOST_POINTS;
+use crate::series_limits::MAX_POINTS;
 use crate::snapshot::{ClientLoad, ObserverHealth, StateSnapshot};
 use crate::{BudgetReading, UpstreamCounts, prometheus, testing};
 use tokengauge_llm::count::Source;
@@ -264,11 +264,11 @@ fn objective(name: &str, indicator: Sli) -> tokengauge_measure::slo::Reading {
 
 fn start(gen_ai: GenAiNames) -> (Arc<Instruments>, MetricsReader) {
     let config = Config { gen_ai, exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
-    let limits = CardinalityLimits { length_bands: true, ..CardinalityLimits::default() };
+    let limits = CardinalityLimits { length_buckets: true, ..CardinalityLimits::default() };
     Instruments::new(&config, limits, SnapshotSource::new(snapshot))
 }
 
-fn gate() -> CardinalityLimiter {
+fn limiter() -> CardinalityLimiter {
     CardinalityLimiter::new(CardinalityLimits::default(), [])
 }
 
@@ -294,7 +294,7 @@ const SAMPLES: [LiveSample; 8] = [
 /// Returns a snapshot after many different records and samples.
 fn representative() -> MetricsSnapshot {
     let (instruments, metrics_reader) = start(GenAiNames::Both);
-    let gate = gate();
+    let limiter = limiter();
     let route = testing::route();
     instruments.initialize_routes(&[Arc::clone(&route)]);
     instruments.record_start(&route);
@@ -321,7 +321,7 @@ fn representative() -> MetricsSnapshot {
     instruments.record_spend((&budget, &unit), 0.5);
     instruments.record_unpriced(&testing::series());
     for record in [testing::streamed(), unrated, named, testing::refused(), testing::plain()] {
-        instruments.record_end(&record, &gate);
+        instruments.record_end(&record, &limiter);
     }
     metrics_reader.scrape()
 }
@@ -512,7 +512,7 @@ fn samples_update_the_live_metrics_of_their_series() {
 /// Returns the points that a single record creates in new instruments.
 fn points_of(record: &Record) -> BTreeMap<String, f64> {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
-    instruments.record_end(record, &gate());
+    instruments.record_end(record, &limiter());
     points(&metrics_reader.scrape())
 }
 
@@ -597,7 +597,7 @@ fn exports_a_successful_stream() {
 #[test]
 fn exports_a_rejected_embeddings_call() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
-    instruments.record_end(&testing::refused(), &gate());
+    instruments.record_end(&testing::refused(), &limiter());
     let points = points(&metrics_reader.scrape());
     let failed = ["error.type=rate_limit_exceeded", "gen_ai.operation.name=embeddings"];
     assert_eq!(one(&points, "gen_ai.client.operation.duration", &failed), Some(1.0));
@@ -625,7 +625,7 @@ fn exports_a_rejected_embeddings_call() {
 fn plain_http_has_http_metrics_and_is_counted() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     instruments.record_start(&testing::route());
-    instruments.record_end(&testing::plain(), &gate());
+    instruments.record_end(&testing::plain(), &limiter());
     let points = points(&metrics_reader.scrape());
     assert_eq!(
         one(&points, "tokengauge.requests.started", &["tokengauge.route=default"]),
@@ -795,7 +795,7 @@ fn distinct(n: u16) -> Record {
         call.series.model = Label::known(&format!("model-{n}"));
         call.series.route = route.name.clone();
         call.response_model = testing::name(&format!("answered-{n}"));
-        call.bands.input = Some(LengthBucket::ALL[usize::from(n) % 6]);
+        call.length_buckets.input = Some(LengthBucket::ALL[usize::from(n) % 6]);
         call.finish_reasons = testing::name(&format!("because-{n}")).into_iter().collect();
     }
     record.outcome = Outcome::Error;
@@ -810,7 +810,7 @@ fn many_tenants() -> (Arc<Instruments>, MetricsReader) {
     let limits = CardinalityLimits::default();
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, metrics_reader) = Instruments::new(&Config::default(), limits, readings);
-    let gate = gate();
+    let limiter = limiter();
     for tenant in 0..100 {
         for model in 0..21 {
             let mut record = testing::streamed();
@@ -820,19 +820,19 @@ fn many_tenants() -> (Arc<Instruments>, MetricsReader) {
             call.response_model = testing::name(&format!("model-{model}"));
             let live = instruments.live(&call.series);
             SAMPLES.into_iter().for_each(|sample| live.record(sample));
-            instruments.record_end(&record, &gate);
+            instruments.record_end(&record, &limiter);
             record.outcome = Outcome::Error;
             record.fault = ErrorSource::Upstream;
             record.error_type = testing::name("429");
             record.http.status = Some(429);
-            instruments.record_end(&record, &gate);
+            instruments.record_end(&record, &limiter);
         }
     }
     (instruments, metrics_reader)
 }
 
 #[test]
-fn tenants_are_folded_first_and_no_status_or_error_type_is_lost() {
+fn tenants_are_replaced_first_and_no_status_or_error_type_is_lost() {
     let (_instruments, metrics_reader) = many_tenants();
     let metrics = metrics_reader.scrape();
     let points = points(&metrics);
@@ -853,7 +853,7 @@ fn tenants_are_folded_first_and_no_status_or_error_type_is_lost() {
     );
     assert_eq!(finished(&["http.response.status_code=200"]).1, "2100");
     assert_eq!(finished(&["error.type=other"]).0, 0);
-    assert_eq!(finished(&["gen_ai.request.model=other"]).0, 0, "models are not folded");
+    assert_eq!(finished(&["gen_ai.request.model=other"]).0, 0, "models are not replaced");
     assert!(finished(&["tokengauge.tenant=tenant-0}"]).0 > 0);
     let (series, calls) = finished(&["tokengauge.tenant=other"]);
     assert!(series <= 2 * 21 && calls.len() == 4, "{series} with {calls}");
@@ -888,27 +888,27 @@ fn all_series_together_are_bounded() {
     let (_instruments, metrics_reader) = many_tenants();
     let metrics = metrics_reader.scrape();
     let points = points(&metrics).len();
-    assert!(points > 8_000 && points < MOST_POINTS, "{points}");
+    assert!(points > 8_000 && points < MAX_POINTS, "{points}");
 }
 
 #[test]
 fn many_names_do_not_overflow_the_sdk_and_are_counted() {
     let limits =
-        CardinalityLimits { models: 5, length_bands: true, ..CardinalityLimits::default() };
+        CardinalityLimits { models: 5, length_buckets: true, ..CardinalityLimits::default() };
     let (instruments, metrics_reader) = Instruments::new(
         &Config { gen_ai: GenAiNames::Both, ..Config::default() },
         limits,
         SnapshotSource::new(StateSnapshot::default),
     );
     // This limiter admits many more values than the limits of the instruments assume.
-    let gate = CardinalityLimiter::new(
+    let limiter = CardinalityLimiter::new(
         CardinalityLimits { models: 100_000, finish_reasons: 100_000, ..limits },
         [],
     );
     for record in (0..3_000).map(distinct) {
         instruments.record_start(&record.route);
         instruments.live(&record.call.as_ref().unwrap().series).record(SAMPLES[0]);
-        instruments.record_end(&record, &gate);
+        instruments.record_end(&record, &limiter);
     }
     let metrics = metrics_reader.scrape();
     let points = points(&metrics);
@@ -988,8 +988,8 @@ fn a_late_observer_delays_deltas_and_leaves_sums_of_the_last_scrape() {
 #[test]
 fn gen_ai_metrics_can_be_disabled() {
     let (instruments, metrics_reader) = start(GenAiNames::Off);
-    instruments.record_end(&testing::streamed(), &gate());
-    instruments.record_end(&testing::refused(), &gate());
+    instruments.record_end(&testing::streamed(), &limiter());
+    instruments.record_end(&testing::refused(), &limiter());
     assert!(points(&metrics_reader.scrape()).keys().all(|point| !point.starts_with("gen_ai.")));
 }
 
@@ -1099,7 +1099,7 @@ fn omits_exemplars_older_than_the_start_of_a_point() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     let mut record = testing::streamed();
     record.wall = tokengauge_types::clock::WallTime::from_unix_nanos(0);
-    instruments.record_end(&record, &gate());
+    instruments.record_end(&record, &limiter());
     let snapshot = metrics_reader.collect();
     assert!(prometheus::Format::OpenMetrics.render(&snapshot).contains(" # {"));
     for metric in sent(&snapshot) {
@@ -1134,8 +1134,8 @@ fn families_of_open_metrics_have_distinct_names() {
 #[test]
 fn an_end_of_known_series_does_not_allocate() {
     let (instruments, _collector) = start(GenAiNames::Both);
-    let (record, gate) = (testing::streamed(), gate());
-    instruments.record_end(&record, &gate);
-    let counted = allocation_counter::measure(|| instruments.record_end(&record, &gate));
+    let (record, limiter) = (testing::streamed(), limiter());
+    instruments.record_end(&record, &limiter);
+    let counted = allocation_counter::measure(|| instruments.record_end(&record, &limiter));
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }

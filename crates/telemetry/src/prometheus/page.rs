@@ -120,12 +120,12 @@ mod tests {
         let limits = CardinalityLimits::default();
         let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, reader) = Instruments::new(&Config::default(), limits, readings);
-        let gate = CardinalityLimiter::new(limits, []);
+        let limiter = CardinalityLimiter::new(limits, []);
         for model in 0..60 {
             let mut record = testing::streamed();
             let call = record.call.as_mut().unwrap();
             call.series.model = Label::known(&format!("model-{model}"));
-            instruments.record_end(&record, &gate);
+            instruments.record_end(&record, &limiter);
         }
         reader.scrape()
     }

@@ -146,7 +146,7 @@ pub struct RequestHead {
     /// The conversation id from the client's baggage.
     pub conversation: Option<Name>,
     pub identity: CallerIdentity,
-    pub live_state: Arc<LiveState>,
+    pub body_wait: Arc<BodyWaitState>,
 }
 
 impl RequestHead {
@@ -436,7 +436,7 @@ label_enum! {
 /// Whether the body of an open response waits for the client or the upstream. The data path writes this state for the
 /// observer.
 #[derive(Debug, Default)]
-pub struct LiveState {
+pub struct BodyWaitState {
     waiting: AtomicU8,
     since: AtomicU64,
 }
@@ -450,21 +450,21 @@ pub enum WaitingFor {
     Client,
 }
 
-impl LiveState {
+impl BodyWaitState {
     /// Records who the response body waits for, and since when. The two values are not stored atomically. The observer,
     /// the only reader, tolerates this and reads every 250 ms.
-    pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
+    pub fn set_waiting_for(&self, peer: WaitingFor, since: MonotonicInstant) {
         self.since.store(since.nanos(), Ordering::Relaxed);
-        self.waiting.store(whom as u8, Ordering::Relaxed);
+        self.waiting.store(peer as u8, Ordering::Relaxed);
     }
 
     pub fn waiting(&self) -> (WaitingFor, MonotonicInstant) {
-        let whom = if self.waiting.load(Ordering::Relaxed) == WaitingFor::Client as u8 {
+        let peer = if self.waiting.load(Ordering::Relaxed) == WaitingFor::Client as u8 {
             WaitingFor::Client
         } else {
             WaitingFor::Upstream
         };
-        (whom, MonotonicInstant::from_nanos(self.since.load(Ordering::Relaxed)))
+        (peer, MonotonicInstant::from_nanos(self.since.load(Ordering::Relaxed)))
     }
 }
 

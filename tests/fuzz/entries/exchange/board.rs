@@ -77,9 +77,9 @@ impl Playing {
         let told = Arc::clone(&records);
         let record = Box::new(move |record: &Record| note(&told, record));
         let sinks = Sinks { instruments, record };
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self {
-            board: InFlightRequests::new(objectives(), gate, sinks),
+            board: InFlightRequests::new(objectives(), limiter, sinks),
             records,
             _collector: collector,
         }

@@ -11,7 +11,7 @@ use super::Played;
 use super::words::Scene;
 
 /// Maximum number of choices whose ends are distinguished.
-const MOST_CHOICES: usize = 128;
+const MAX_CHOICES: usize = 128;
 
 pub fn check(scene: &Scene, played: &Played) {
     let record = &played.record;
@@ -131,7 +131,7 @@ fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
     if lost {
         assert_eq!(call.complete, Completeness::Unobserved);
     }
-    assert!(call.finish_reasons.len() <= MOST_CHOICES);
+    assert!(call.finish_reasons.len() <= MAX_CHOICES);
     if record.websocket.is_some() {
         return;
     }

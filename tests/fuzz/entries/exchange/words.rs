@@ -9,9 +9,9 @@ use tokengauge_llm::dialect::Family;
 use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId, Headers,
-    LiveState, ObserverEvent, RESPONSE_HEADERS, RejectReason, RequestHead, ResponseHead,
-    RouteFacts, Scheme, TimeoutKind, TraceContext, UpstreamFailure,
+    BackpressureTime, BodyWaitState, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId,
+    Headers, ObserverEvent, RESPONSE_HEADERS, RejectReason, RequestHead, ResponseHead, RouteFacts,
+    Scheme, TimeoutKind, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
@@ -165,12 +165,12 @@ impl Scene {
 
     /// Applies all events. Arrivals come in pieces of these sizes, all at the same timestamp.
     pub fn play(&self, cuts: Option<[usize; 2]>) -> Played {
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut exchange = Exchange::new(
             ExchangeId(7),
             ACCEPT,
             Box::new(self.open()),
-            gate,
+            limiter,
             (&Tokenizers::default(), RequestBudget::default()),
         );
         let mut samples = Vec::new();
@@ -215,7 +215,7 @@ impl Scene {
             conversation: None,
             identity: CallerIdentity::default(),
             connection: None,
-            live_state: Arc::new(LiveState::default()),
+            body_wait: Arc::new(BodyWaitState::default()),
         }
     }
 }

@@ -162,7 +162,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
     pub fn new(inner: B, observer: RequestObserver) -> Self {
         let is_over = observer.is_ended() || observer.is_upgraded();
         if !is_over {
-            observer.wait_for(WaitingFor::Upstream, clock::now());
+            observer.set_waiting_for(WaitingFor::Upstream, clock::now());
         }
         Self { inner, observer, passed_on: None, blocked: BackpressureTime::default(), is_over }
     }
@@ -180,7 +180,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
         } else {
             BackpressureTime::default()
         };
-        this.observer.wait_for(WaitingFor::Upstream, at);
+        this.observer.set_waiting_for(WaitingFor::Upstream, at);
     }
 
     fn record_frame(mut self: Pin<&mut Self>, frame: &Frame<Bytes>) {
@@ -192,7 +192,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
             self.observer.report(at, ObserverEvent::Trailers(Direction::Response));
             self.as_mut().finish(Ending::Complete);
         }
-        self.observer.wait_for(WaitingFor::Client, at);
+        self.observer.set_waiting_for(WaitingFor::Client, at);
         *self.project().passed_on = Some(at);
     }
 

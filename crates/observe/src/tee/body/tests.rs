@@ -153,15 +153,15 @@ fn wrappers_forward_size_and_end() {
 #[test]
 fn reports_client_backpressure_with_the_next_frame() {
     let channel = channel(1 << 20);
-    let live_state = Arc::<tokengauge_types::event::LiveState>::default();
-    let observer = open_with(&channel, Arc::clone(&live_state));
+    let body_wait = Arc::<tokengauge_types::event::BodyWaitState>::default();
+    let observer = open_with(&channel, Arc::clone(&body_wait));
     let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), observer);
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut poll = |body: &mut ResponseBody<Scripted>| {
         drop(Pin::new(body).poll_frame(&mut cx));
     };
     poll(&mut body);
-    let (whom, since) = live_state.waiting();
+    let (whom, since) = body_wait.waiting();
     assert_eq!(whom, WaitingFor::Client);
     while clock::now() - since < 2 * MIN_BACKPRESSURE {
         std::hint::spin_loop();
@@ -169,7 +169,7 @@ fn reports_client_backpressure_with_the_next_frame() {
     poll(&mut body);
     poll(&mut body);
     poll(&mut body);
-    assert_eq!(live_state.waiting().0, WaitingFor::Upstream, "the last poll was pending");
+    assert_eq!(body_wait.waiting().0, WaitingFor::Upstream, "the last poll was pending");
     let mut batch = crate::tee::Batch::default();
     channel.drain(0, &mut batch);
     let blocked: Vec<bool> = batch

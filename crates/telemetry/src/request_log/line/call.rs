@@ -17,8 +17,8 @@ part! {
     Call<'a>
     from record::Call {
         series, request, streamed, response_id, response_model, service_tier, system_fingerprint, finish_reasons, choices,
-        bands, usage, timings, quota, output, tokenizer, rates, complete, queue_depth, warm, stalls, cost, verdicts,
-        content: _,
+        length_buckets, usage, timings, quota, output, tokenizer, rates, complete, queue_depth, warm, stalls, cost,
+        verdicts, content: _,
     } (accept: MonotonicInstant)
     always {
         /// Labels of the call in metrics.
@@ -55,7 +55,7 @@ part! {
         /// Stalls of the stream. Absent without one.
         stalls: Stalls = (!stalls.is_empty()).then(|| Stalls::new(stalls, accept)),
         /// Length of prompt and response in ranges of tokens: `<128`, `128-512`, `512-2k`, `2k-8k`, `8k-32k`, `>=32k`.
-        length_buckets: LengthBuckets = given(bands, LengthBuckets::new),
+        length_buckets: LengthBuckets = given(length_buckets, LengthBuckets::new),
         /// Cost of the call. Absent without a price.
         cost: Cost<'a> = cost.as_ref().map(Cost::new),
         /// Number of choices by result: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.

@@ -26,9 +26,9 @@ use tokengauge_types::label::{Label, Name};
 /// all calls of a busy process with five different results each. An entry takes about 1 KiB.
 const MAX_CACHED: usize = 1_024;
 
-/// The bound instruments for requests that ended with the same [`EndKey`].
+/// The bound instruments for requests that ended with the same [`FinishedRequestKey`].
 #[derive(Debug)]
-pub struct EndInstruments {
+pub struct FinishedRequestInstruments {
     /// Duration of the client's request. `None` if the record has no end time.
     pub server: Option<BoundExemplarHistogram<f64>>,
     /// Duration of the request to the upstream. `None` if nothing was sent.
@@ -38,21 +38,21 @@ pub struct EndInstruments {
     /// get one.
     pub failed: Option<SeriesId>,
     /// Instruments of the call. `None` for plain HTTP.
-    pub call: Option<CallEnd>,
+    pub call: Option<FinishedCallInstruments>,
 }
 
 #[derive(Debug)]
-pub struct CallEnd {
+pub struct FinishedCallInstruments {
     pub live: Arc<LiveInstruments>,
-    pub ended: Arc<CallInstruments>,
-    pub banded: Arc<LengthBucketInstruments>,
+    pub call: Arc<CallInstruments>,
+    pub by_length: Arc<LengthBucketInstruments>,
     /// Label of the record's `error.type`.
     pub error: Option<Label>,
     /// One counter for each finish reason of the response, in the same order.
     pub choices: Vec<BoundCounter<u64>>,
 }
 
-impl EndInstruments {
+impl FinishedRequestInstruments {
     pub fn record(&self, record: &Record, exemplars: &mut ExemplarRecorder<'_>) {
         let points = &record.points;
         if let Some(end) = points.end {
@@ -74,10 +74,10 @@ impl EndInstruments {
             let tokens = call.request.prompt_bytes.div_ceil(4);
             instruments.live.estimated_input(tokens);
         }
-        instruments.ended.record(
+        instruments.call.record(
             (record, call),
             instruments.error.as_ref(),
-            &instruments.banded,
+            &instruments.by_length,
             exemplars,
         );
         for stall in &call.stalls.first {
@@ -91,13 +91,13 @@ impl EndInstruments {
 
 /// All values of a record on which the attributes of the instruments depend.
 #[derive(Clone, Copy, Debug, Hash)]
-pub struct EndKey<'a> {
+pub struct FinishedRequestKey<'a> {
     position: ProxyPosition,
     route: &'a Label,
     server_address: &'a Label,
     server_port: u16,
     method: &'static str,
-    https: bool,
+    is_https: bool,
     version: &'static str,
     status: Option<u16>,
     outcome: Outcome,
@@ -105,19 +105,20 @@ pub struct EndKey<'a> {
     error: Option<&'a Name>,
     stage: Stage,
     failed_for_the_client: bool,
-    sent: bool,
-    ended: bool,
+    is_sent: bool,
+    has_end: bool,
     series: Option<&'a MetricLabels>,
     response_model: Option<&'a Name>,
     finish_reasons: &'a [Name],
     choices: &'a [ChoiceStatus],
     /// Length ranges of prompt and response. Empty if labels for length ranges are not configured.
-    bands: LengthBuckets,
+    length_buckets: LengthBuckets,
 }
 
-impl<'a> EndKey<'a> {
-    /// Returns the key for a finished request. `banded` is `true` if labels for length ranges are configured.
-    pub fn of(record: &'a Record, banded: bool) -> Self {
+impl<'a> FinishedRequestKey<'a> {
+    /// Returns the key for a finished request. `has_length_buckets` is `true` if labels for length ranges are
+    /// configured.
+    pub fn of(record: &'a Record, has_length_buckets: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
             position: route.position,
@@ -125,7 +126,7 @@ impl<'a> EndKey<'a> {
             server_address: &route.server_address,
             server_port: route.server_port,
             method: method(&http.method),
-            https: http.scheme == Scheme::Https,
+            is_https: http.scheme == Scheme::Https,
             version: protocol_version(http.version),
             status: http.status,
             outcome: record.outcome,
@@ -133,34 +134,37 @@ impl<'a> EndKey<'a> {
             error: record.error_type.as_ref(),
             stage: end_stage(record),
             failed_for_the_client: failed_for_the_client(record),
-            sent: record.points.sent.is_some(),
-            ended: record.points.end.is_some(),
+            is_sent: record.points.sent.is_some(),
+            has_end: record.points.end.is_some(),
             series: call.map(|call| &call.series),
             response_model: call.and_then(|call| call.response_model.as_ref()),
             finish_reasons: call.map_or(&[], |call| &call.finish_reasons),
             choices: call.map_or(&[], |call| &call.choices),
-            bands: call.filter(|_| banded).map_or_else(LengthBuckets::default, |call| call.bands),
+            length_buckets: call
+                .filter(|_| has_length_buckets)
+                .map_or_else(LengthBuckets::default, |call| call.length_buckets),
         }
     }
 }
 
-/// A cache of instruments. The key is a keyed 64-bit hash of the [`EndKey`]. If two keys had the same hash, requests
-/// with one key would update the series of the other. With [`MAX_CACHED`] entries, the probability of this is 3 ×
+/// A cache of instruments. The key is a keyed 64-bit hash of the [`FinishedRequestKey`]. If two keys had the same hash,
+/// requests with one key would update the series of the other. With [`MAX_CACHED`] entries, the probability of this is
+/// 3 ×
 /// 10⁻¹⁴.
 #[derive(Debug, Default)]
-pub struct EndInstrumentsCache {
+pub struct FinishedRequestCache {
     hasher: RandomState,
-    cached: RwLock<HashMap<u64, Arc<EndInstruments>, FxBuildHasher>>,
+    cached: RwLock<HashMap<u64, Arc<FinishedRequestInstruments>, FxBuildHasher>>,
 }
 
-impl EndInstrumentsCache {
+impl FinishedRequestCache {
     /// Returns the cached instruments for `key`, or else the instruments that `make` creates. New instruments are
     /// cached if `make` also returns `true` and the cache is not full.
     pub fn obtain(
         &self,
-        key: &EndKey<'_>,
-        make: impl FnOnce() -> (EndInstruments, bool),
-    ) -> Arc<EndInstruments> {
+        key: &FinishedRequestKey<'_>,
+        make: impl FnOnce() -> (FinishedRequestInstruments, bool),
+    ) -> Arc<FinishedRequestInstruments> {
         let hash = self.hasher.hash_one(key);
         let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = cached.get(&hash) {
@@ -182,10 +186,10 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn instruments(keep: bool) -> (EndInstruments, bool) {
+    fn instruments(keep: bool) -> (FinishedRequestInstruments, bool) {
         let meter = opentelemetry_sdk::metrics::SdkMeterProvider::default();
         let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "test");
-        let instruments = EndInstruments {
+        let instruments = FinishedRequestInstruments {
             server: None,
             client: None,
             finished: meter.u64_counter("finished").build().bind(&[]),
@@ -197,14 +201,14 @@ mod tests {
 
     #[test]
     fn caches_a_key_once_and_only_on_request() {
-        let cache = EndInstrumentsCache::default();
+        let cache = FinishedRequestCache::default();
         let record = testing::streamed();
-        let key = EndKey::of(&record, true);
+        let key = FinishedRequestKey::of(&record, true);
         let uncached = cache.obtain(&key, || instruments(false));
         let first = cache.obtain(&key, || instruments(true));
         assert!(!Arc::ptr_eq(&uncached, &first));
         let copy = record.clone();
-        let again = cache.obtain(&EndKey::of(&copy, true), || panic!("not cached"));
+        let again = cache.obtain(&FinishedRequestKey::of(&copy, true), || panic!("not cached"));
         assert!(Arc::ptr_eq(&first, &again));
     }
 
@@ -212,7 +216,7 @@ mod tests {
     fn keys_differ_in_each_fact_of_an_attribute() {
         let record = testing::streamed();
         let hasher = RandomState::new();
-        let hash = |record: &Record| hasher.hash_one(EndKey::of(record, true));
+        let hash = |record: &Record| hasher.hash_one(FinishedRequestKey::of(record, true));
         let differ = |change: fn(&mut Record)| {
             let mut other = record.clone();
             change(&mut other);
@@ -242,7 +246,7 @@ mod tests {
             record.call.as_mut().unwrap().choices = vec![ChoiceStatus::ToolJsonInvalid];
         }));
         assert!(differ(|record| {
-            record.call.as_mut().unwrap().bands.input = None;
+            record.call.as_mut().unwrap().length_buckets.input = None;
         }));
         assert!(!differ(|record| record.http.response_bytes = 1));
     }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_belongs_to_the_upper_band() {
+    fn a_bound_belongs_to_the_upper_bucket() {
         let mut edge = 128;
         for pair in LengthBucket::ALL.windows(2) {
             assert_eq!([LengthBucket::of(edge - 1), LengthBucket::of(edge)], pair);
@@ -76,9 +76,9 @@ mod tests {
         let request = |prompt_bytes| RequestFacts { prompt_bytes, ..RequestFacts::default() };
         let usage = Usage { input: Some(600), ..Usage::default() };
         let output = Output { tokens: 127.9, ..Output::default() };
-        let bands = LengthBuckets::of(&request(400), Some(&usage), Some(&output));
-        assert_eq!(bands.input, Some(LengthBucket::From512));
-        assert_eq!(bands.output, Some(LengthBucket::Below128));
+        let length_buckets = LengthBuckets::of(&request(400), Some(&usage), Some(&output));
+        assert_eq!(length_buckets.input, Some(LengthBucket::From512));
+        assert_eq!(length_buckets.output, Some(LengthBucket::Below128));
         let estimated = LengthBuckets::of(&request(4 * 128), None, None);
         assert_eq!(estimated.input, Some(LengthBucket::From128));
         assert_eq!(LengthBuckets::of(&request(0), None, None), LengthBuckets::default());
