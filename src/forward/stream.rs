@@ -67,8 +67,9 @@ pub(super) enum StreamEnd {
 }
 
 impl StreamState {
-    /// Calls `read` in a mode in which reads of this stream ask the kernel. A read fails if the upstream has sent data
-    /// or closed the connection, even if the runtime has not noticed this yet.
+    /// Calls `read`, which checks whether the connection can be reused. During this call, a read of this stream fails if
+    /// the upstream has sent data or closed the connection. The kernel is asked directly, because the runtime may not
+    /// have noticed this yet.
     pub(super) fn probe<T>(&self, read: impl FnOnce() -> T) -> T {
         self.is_probing.store(true, Ordering::Relaxed);
         let result = read();

@@ -10,7 +10,7 @@ pub const PERCENTILES: &str =
 /// Percentiles in the report, as ratios from 0 to 1.
 pub const LEVELS: [f64; 4] = [0.05, 0.50, 0.95, 0.99];
 
-/// Statistics of one number over the requests that have it.
+/// Mean and percentiles of one figure, such as TTFT, over all requests with this figure.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Summary {
     /// Number of requests with a value. Requests without one do not affect the statistics.

@@ -27,7 +27,7 @@ use crate::snapshot::StateSnapshot;
 /// The snapshot that the current collection exports.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
 
-/// Registers the gauges that the observer provides with `observed`, and the others with `process`.
+/// Creates all gauges. The meter `observed` gets the gauges whose values come from the observer, and `process` the others.
 pub fn register(observed: &Meter, process: &Meter, current: &Current) {
     let registrar = Registrar { meter: observed, current };
     registrar.routes();

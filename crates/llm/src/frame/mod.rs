@@ -42,7 +42,7 @@ pub enum Framer {
 }
 
 impl Framer {
-    /// Creates a framer. `json` describes how the upstream's API uses JSON at the top level of a response.
+    /// Creates a framer. `json` states whether a JSON body of this API is one document, an array of messages, or lines.
     pub fn new(content_type: Option<&str>, json: JsonFraming) -> Self {
         Self::Unknown(Sniffer::new(content_type, json))
     }

@@ -93,7 +93,8 @@ struct PageMetrics {
     started: Series,
 }
 
-/// Values of one metric name. Keys are hashes of the labels, without the labels that only number parallel ranks.
+/// The values of one metric, by a hash of their labels. The hash omits labels that contain the number of a parallel
+/// rank, because all ranks report the same work.
 #[derive(Debug, Default)]
 struct Series {
     values: FxHashMap<u64, f64>,

@@ -107,7 +107,8 @@ pub const CALL: &[Attribute] = &[
 /// Further attributes of finished calls.
 pub const ENDED: &[Attribute] = &[RESPONSE_MODEL];
 
-/// Optional attributes of the rates and times of finished calls: the length ranges of prompt and response.
+/// The length range of the prompt, and that of the response. If length buckets are enabled, the metrics for rates and
+/// times of finished calls have these attributes.
 pub const LENGTH_BUCKETS: &[Attribute] = &[INPUT_LENGTH_BUCKET, OUTPUT_LENGTH_BUCKET];
 
 /// Attributes that are known when a request starts.

@@ -109,8 +109,8 @@ impl Invoke {
         }
     }
 
-    /// Reads Bedrock's metrics in the last message. They fill in token counts that the model did not report. Counts
-    /// from the model take precedence, because they come from the generator.
+    /// Reads the metrics that Bedrock adds to the last message. Their token counts are used only if the model itself
+    /// reported none, because the model knows best what it generated.
     fn measured(&self, message: &[u8], out: &mut impl EventSink) {
         let measured = serde_json::from_slice::<Measured>(message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {

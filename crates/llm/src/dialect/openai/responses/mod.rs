@@ -261,7 +261,8 @@ impl Format for Responses {
         }
     }
 
-    /// Clears the error if the client fetches a stored response. Fetching succeeds even if the stored response failed.
+    /// Decides whether the request failed. A request that fetches a stored response has succeeded, even if the stored
+    /// response contains an error.
     fn end(&mut self, is_error: &mut bool, _: &mut impl EventSink) {
         *is_error = (*is_error || self.status_failed) && !self.is_stored;
     }
