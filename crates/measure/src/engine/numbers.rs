@@ -222,11 +222,7 @@ impl Series {
 /// Start of the year 2500 in seconds since 1970. Larger values are implausible, for example milliseconds.
 const MAX_START_TIME: f64 = 16_725_225_600.0;
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "between 0 and 2^53"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 2^53")]
 fn round_to_integer(requests: f64) -> u64 {
     requests.round() as u64
 }

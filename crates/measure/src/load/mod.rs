@@ -111,7 +111,7 @@ pub struct RouteReading {
     /// Requests in each phase, in the order of [`RequestPhase::ALL`].
     pub active: [u64; RequestPhase::ALL.len()],
     /// Streams that wait for a token: first those before their first token, then those after it.
-    pub silence: [StalledStreams; 2],
+    pub stalled_streams: [StalledStreams; 2],
     /// Requests that wait in the engine behind the route. `None` if the engine does not report its queue, or if another
     /// route shares the engine.
     pub backend_waiting: Option<u64>,

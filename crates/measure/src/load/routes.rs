@@ -50,7 +50,7 @@ impl Load {
             |(route_key, active): (&RouteKey, &[u64; RequestPhase::ALL.len()])| RouteReading {
                 route_key: route_key.clone(),
                 active: *active,
-                silence: Default::default(),
+                stalled_streams: Default::default(),
                 backend_waiting: None,
             };
         let mut routes: Vec<_> = self.routes.iter().map(reading).collect();

@@ -248,8 +248,8 @@ mod tests {
             count: 1,
             total: Duration::from_secs(3),
             first: vec![Stall {
-                awaited: StallPhase::NextToken,
-                silence: StallKind::Silent,
+                phase: StallPhase::NextToken,
+                kind: StallKind::Silent,
                 begun: at(500),
                 raised: at(2_500),
                 lasted: Some(Duration::from_secs(3)),

@@ -19,7 +19,7 @@ impl Exchange {
         out: &mut impl FnMut(LiveSample),
     ) -> Record {
         self.points.end = Some(at);
-        report_end_of_stall(self.watch.stop(at), out);
+        report_end_of_stall(self.stall_clock.stop(at), out);
         if self.head.is_none() {
             self.settle_api(true);
         }
@@ -64,7 +64,7 @@ impl Exchange {
             let (gap, queue_depth) = (self.gap, self.queue_depth);
             let closing = Closing { record: &record, gap, answering, queue_depth };
             let mut call = call.close(series, closing, out);
-            call.stalls = std::mem::take(&mut self.watch).into_stalls();
+            call.stalls = std::mem::take(&mut self.stall_clock).into_stalls();
             if call.request.conversation.is_none() {
                 call.request.conversation = self.open.conversation.take();
             }

@@ -286,7 +286,7 @@ impl ActiveRequest {
             tokens: self.tokens,
             output_tokens_per_second: rate,
             idle_seconds: at.since(last).as_secs_f64(),
-            stalled: self.exchange.watch().is_some_and(StallClock::is_stalled),
+            stalled: self.exchange.stall_clock().is_some_and(StallClock::is_stalled),
             waiting_for: match self.live_state.waiting().0 {
                 WaitingFor::Upstream => "upstream",
                 WaitingFor::Client => "client",

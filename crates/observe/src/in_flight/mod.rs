@@ -221,14 +221,14 @@ impl InFlightRequests {
         for request in self.requests.values() {
             let place = places.get(&request.route_key);
             let reading = place.and_then(|place| load.routes.get_mut(*place));
-            let watch = request.exchange.watch();
-            if let Some((reading, watch)) = reading.zip(watch)
-                && let Some(idle) = watch.idle(at)
+            let stall_clock = request.exchange.stall_clock();
+            if let Some((reading, stall_clock)) = reading.zip(stall_clock)
+                && let Some(idle) = stall_clock.idle(at)
             {
-                let [first, next] = &mut reading.silence;
-                match watch.awaited() {
-                    StallPhase::FirstToken => first.add(idle, watch.is_stalled()),
-                    StallPhase::NextToken => next.add(idle, watch.is_stalled()),
+                let [first, next] = &mut reading.stalled_streams;
+                match stall_clock.phase() {
+                    StallPhase::FirstToken => first.add(idle, stall_clock.is_stalled()),
+                    StallPhase::NextToken => next.add(idle, stall_clock.is_stalled()),
                 }
             }
         }

@@ -226,7 +226,7 @@ fn load() -> Reading {
             route_key: RouteKey::of(&testing::route()),
             active: [1, 2, 3, 4],
             backend_waiting: None,
-            silence: [1, 2].map(|stalled| StalledStreams {
+            stalled_streams: [1, 2].map(|stalled| StalledStreams {
                 stalled,
                 longest: Some(Duration::from_secs(10 * stalled)),
             }),
@@ -273,8 +273,8 @@ fn gate() -> CardinalityLimiter {
 }
 
 const STALL: Stall = Stall {
-    awaited: StallPhase::NextToken,
-    silence: tokengauge_measure::timing::StallKind::KeepAliveOnly,
+    phase: StallPhase::NextToken,
+    kind: tokengauge_measure::timing::StallKind::KeepAliveOnly,
     begun: MonotonicInstant::from_secs(1),
     raised: MonotonicInstant::from_secs(3),
     lasted: Some(Duration::from_secs(4)),

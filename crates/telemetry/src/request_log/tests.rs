@@ -72,8 +72,8 @@ fn complete(call: &mut Call) {
         count: 1,
         total: Duration::from_secs(3),
         first: vec![Stall {
-            awaited: StallPhase::NextToken,
-            silence: StallKind::Silent,
+            phase: StallPhase::NextToken,
+            kind: StallKind::Silent,
             begun: MonotonicInstant::from_secs(1),
             raised: MonotonicInstant::from_secs(3),
             lasted: Some(Duration::from_secs(3)),

@@ -154,8 +154,8 @@ fn write_stalls(span: &mut SpanEncoder, record: &Record, stalls: &Stalls) {
     for stall in &stalls.first {
         let text = |text: &str| Value::StringValue(text.to_owned());
         let mut attributes = vec![
-            event_attribute(key::STALL_PHASE, text(stall.awaited.as_str())),
-            event_attribute(key::STALL_KIND, text(stall.silence.as_str())),
+            event_attribute(key::STALL_PHASE, text(stall.phase.as_str())),
+            event_attribute(key::STALL_KIND, text(stall.kind.as_str())),
         ];
         let lasted = stall.lasted.map(|time| Value::DoubleValue(time.as_secs_f64()));
         attributes.extend(lasted.map(|lasted| event_attribute(key::STALL_DURATION, lasted)));
@@ -398,8 +398,8 @@ mod tests {
     fn writes_a_stall_as_an_event_at_the_time_it_was_raised() {
         let mut record = testing::streamed();
         let stall = tokengauge_measure::timing::Stall {
-            awaited: tokengauge_measure::timing::StallPhase::NextToken,
-            silence: tokengauge_measure::timing::StallKind::KeepAliveOnly,
+            phase: tokengauge_measure::timing::StallPhase::NextToken,
+            kind: tokengauge_measure::timing::StallKind::KeepAliveOnly,
             begun: record.points.accept + Duration::from_secs(1),
             raised: record.points.accept + Duration::from_secs(3),
             lasted: Some(Duration::from_millis(2_500)),

@@ -145,7 +145,7 @@ part! {
 part! {
     Route<'a>
     from RouteFacts {
-        name, position, server_address, server_port, provider, dialect, stripped, stall_after, hung_after,
+        name, position, server_address, server_port, provider, dialect, stripped, inter_token_after, first_token_after,
         // Not logged, because this path can contain the id of an account at a gateway.
         base_path: _,
         // Part of the provider of the call.
@@ -165,9 +165,9 @@ part! {
     }
     known {
         /// Time without a token after which a stream is stalled. Absent if disabled.
-        inter_token_stall_after["s"]: f64 = limit(*stall_after),
+        inter_token_stall_after["s"]: f64 = limit(*inter_token_after),
         /// Time without a first token after which a stream is stalled. Absent if disabled.
-        first_token_stall_after["s"]: f64 = limit(*hung_after),
+        first_token_stall_after["s"]: f64 = limit(*first_token_after),
         /// Provider, if configured.
         provider: &'a str = provider.as_ref().map(Label::as_str),
         /// API format, if configured.
