@@ -187,7 +187,7 @@ impl Standing {
     fn of(record: &Record, counting: &CountingRules) -> Self {
         if record.outcome == Outcome::Ok {
             Self::Served
-        } else if record.fault == ErrorSource::Client || counting.excuses(record) {
+        } else if record.error_source == ErrorSource::Client || counting.excuses(record) {
             Self::Excused
         } else {
             Self::Failed
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn ended(outcome: Outcome, ending: Ending) -> Record {
-        Record { outcome, ending, fault: ending.fault(), ..stream() }
+        Record { outcome, ending, error_source: ending.error_source(), ..stream() }
     }
 
     /// Changes the record to a stream that ended without a token, `millis` after accept.
@@ -283,9 +283,9 @@ mod tests {
 
     fn refused(status: u16) -> Record {
         let answered = ResponseSummary { status: Some(status), ..ResponseSummary::default() };
-        let (outcome, fault, _) = settle(Ending::Complete, &answered);
+        let (outcome, error_source, _) = settle(Ending::Complete, &answered);
         let mut record = tokenless(ended(outcome, Ending::Complete), 20);
-        record.fault = fault;
+        record.error_source = error_source;
         record.http.status = Some(status);
         call(&mut record).streamed = false;
         record
@@ -325,10 +325,12 @@ mod tests {
 
     #[test]
     fn an_error_in_a_stream_is_bad_with_any_status() {
-        let record =
-            Record { fault: ErrorSource::Upstream, ..ended(Outcome::Error, Ending::Complete) };
+        let record = Record {
+            error_source: ErrorSource::Upstream,
+            ..ended(Outcome::Error, Ending::Complete)
+        };
         assert_eq!(verdicts(&record), [BAD, GOOD, GOOD, BAD]);
-        let blamed = Record { fault: ErrorSource::Client, ..record };
+        let blamed = Record { error_source: ErrorSource::Client, ..record };
         assert_eq!(verdicts(&blamed), [EXCLUDED, GOOD, GOOD, EXCLUDED]);
     }
 
@@ -386,7 +388,7 @@ mod tests {
         assert_eq!(judge(FIRST_TOKEN, &record), EXCLUDED);
         record.outcome = Outcome::Cancelled;
         record.ending = Ending::ClientDisconnected;
-        record.fault = ErrorSource::Client;
+        record.error_source = ErrorSource::Client;
         assert_eq!(judge(FIRST_TOKEN, &tokenless(record, 900)), EXCLUDED);
     }
 

@@ -28,7 +28,7 @@ impl Exchange {
             call.response_end(at, ending == Ending::Complete, &mut self.points, out);
         }
         let websocket = self.websocket().copied();
-        let (outcome, fault, error_type) = match &websocket {
+        let (outcome, error_source, error_type) = match &websocket {
             Some(socket) => {
                 let session = self.call.as_deref().map(ApiCall::session_outcome);
                 socket.settle(ending, &session.unwrap_or_default())
@@ -52,7 +52,7 @@ impl Exchange {
             call: None,
             outcome,
             ending,
-            fault,
+            error_source,
             error_type,
             connected: self.connected.take().map(|connected| *connected),
             network: self.connections.report(),

@@ -345,7 +345,7 @@ fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, res
     }
     let well = record.outcome == Outcome::Ok;
     let ended = load::FinishedRequest {
-        failed: !well && record.fault != ErrorSource::Client,
+        failed: !well && record.error_source != ErrorSource::Client,
         time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
         output_rate: call.rates.output,
         // The duration of a failed request is ignored, so that an immediate rejection does not count as fast.

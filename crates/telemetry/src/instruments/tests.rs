@@ -822,7 +822,7 @@ fn many_tenants() -> (Arc<Instruments>, MetricsReader) {
             SAMPLES.into_iter().for_each(|sample| live.record(sample));
             instruments.record_end(&record, &gate);
             record.outcome = Outcome::Error;
-            record.fault = ErrorSource::Upstream;
+            record.error_source = ErrorSource::Upstream;
             record.error_type = testing::name("429");
             record.http.status = Some(429);
             instruments.record_end(&record, &gate);

@@ -54,7 +54,7 @@ fn full() -> Record {
     };
     record.outcome = Outcome::Truncated;
     record.ending = Ending::UpstreamFailed(UpstreamFailure::MidBody);
-    record.fault = ErrorSource::Upstream;
+    record.error_source = ErrorSource::Upstream;
     record.error_type = testing::name("upstream_truncated");
     record.anomalies = vec![(ParseError::Gap, 1), (ParseError::BadJson, 2), (ParseError::Gap, 1)];
     let header = |name| (name, testing::name("value").unwrap());

@@ -62,7 +62,7 @@ pub const fn innermost_span_id(record: &Record) -> [u8; 8] {
 pub fn failed_for_the_client(record: &Record) -> bool {
     let is_4xx = record.http.status.is_some_and(|status| (400..500).contains(&status));
     record.error_type.is_some()
-        && match record.fault {
+        && match record.error_source {
             ErrorSource::None | ErrorSource::Upstream => !is_4xx,
             ErrorSource::Client => false,
             ErrorSource::Proxy => true,

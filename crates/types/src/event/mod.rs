@@ -406,7 +406,7 @@ label_enum! {
 impl Ending {
     /// Returns whether the client, the upstream or this proxy caused the end, or `ErrorSource::None` for a complete
     /// response.
-    pub const fn fault(self) -> ErrorSource {
+    pub const fn error_source(self) -> ErrorSource {
         match self {
             Self::Complete => ErrorSource::None,
             Self::ClientDisconnected

@@ -83,7 +83,7 @@ part! {
     /// One finished exchange of tokengauge.
     Line<'a>
     from Record {
-        exchange, wall, edge_wait, points, stages, route, who, trace, http, websocket, call, outcome, ending, fault,
+        exchange, wall, edge_wait, points, stages, route, who, trace, http, websocket, call, outcome, ending, error_source,
         error_type, connected, network, blocked, anomalies,
     } (fingerprint: &'a str)
     always {
@@ -108,7 +108,7 @@ part! {
         /// How the exchange ended on the wire.
         ending: Ending = values::ending(*ending),
         /// Source of the error: `none`, `client`, `upstream` or `proxy`.
-        error_source: &'static str = fault.as_str(),
+        error_source: &'static str = error_source.as_str(),
         /// Time in which the client did not read.
         client_backpressure["s"]: f64 = blocked.as_secs_f64(),
     }
