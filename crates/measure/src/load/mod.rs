@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_transition_keeps_the_number_in_flight() {
         let mut load = Load::default();
-        load.know(&route_key());
+        load.register(&route_key());
         load.enter(&route_key(), RequestPhase::Waiting);
         load.enter(&route_key(), RequestPhase::Waiting);
         load.shift(&route_key(), RequestPhase::Waiting, RequestPhase::Streaming);

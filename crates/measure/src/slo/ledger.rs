@@ -6,7 +6,7 @@ use crate::record::{Record, Verdict};
 use crate::slo::budget::{Counts, Course, Window};
 use crate::slo::coverage::Coverage;
 use crate::slo::scope::{Filter, Subject};
-use crate::slo::slices::{Closed, Slices};
+use crate::slo::slices::{ClosedSlice, Slices};
 use crate::slo::state::Kept;
 use crate::slo::{
     BURN_WINDOWS, CorruptState, Deadline, Objective, Reading, Restored, Sli, SloState,
@@ -78,7 +78,7 @@ impl SloTracker {
     }
 
     /// Records a verdict. Excluded events are only counted.
-    pub fn note(&mut self, at: MonotonicInstant, index: usize, judged: WeightedVerdict) {
+    pub fn record(&mut self, at: MonotonicInstant, index: usize, judged: WeightedVerdict) {
         let at = at + self.ahead;
         if let Some(account) = self.accounts.get_mut(index) {
             account.enter(at, judged);
@@ -111,18 +111,18 @@ impl SloTracker {
 
     /// Records the number of streams in flight at `at`, for each index that [`slices_of`](Self::slices_of) returned.
     /// Callers do this about every 250 ms.
-    pub fn look(&mut self, at: MonotonicInstant, streams: impl Fn(usize) -> u32) {
+    pub fn sample(&mut self, at: MonotonicInstant, streams: impl Fn(usize) -> u32) {
         let ahead = self.ahead;
         for (index, account) in self.accounts.iter_mut().enumerate() {
-            account.slice(ahead, |slices| slices.look(at, streams(index)));
+            account.slice(ahead, |slices| slices.sample(at, streams(index)));
         }
     }
 
     /// Excludes the current minute of time-slice SLOs, because part of a stream was not observed.
-    pub fn lose(&mut self) {
+    pub fn mark_unobserved(&mut self) {
         for account in &mut self.accounts {
             if let Some(slices) = account.slices.as_deref_mut() {
-                slices.lose();
+                slices.mark_unobserved();
             }
         }
     }
@@ -259,9 +259,9 @@ impl Account {
         }
     }
 
-    fn slice(&mut self, ahead: Duration, of: impl FnOnce(&mut Slices) -> Option<Closed>) {
+    fn slice(&mut self, ahead: Duration, of: impl FnOnce(&mut Slices) -> Option<ClosedSlice>) {
         let closed = self.slices.as_deref_mut().and_then(of);
-        if let Some(Closed { at, verdict }) = closed {
+        if let Some(ClosedSlice { at, verdict }) = closed {
             self.enter(at + ahead, WeightedVerdict { verdict, events: 1 });
         }
     }
@@ -277,9 +277,9 @@ impl Account {
             }
         };
         self.total.add(counts);
-        self.budget.note(at, counts);
+        self.budget.record(at, counts);
         for window in &mut self.burn {
-            window.note(at, counts);
+            window.record(at, counts);
         }
     }
 
@@ -334,12 +334,12 @@ mod tests {
         reading
     }
 
-    fn note(ledger: &mut SloTracker, at: MonotonicInstant, good: u64, bad: u64) {
+    fn record(ledger: &mut SloTracker, at: MonotonicInstant, good: u64, bad: u64) {
         for _ in 0..good {
-            ledger.note(at, 0, once(Verdict::Good));
+            ledger.record(at, 0, once(Verdict::Good));
         }
         for _ in 0..bad {
-            ledger.note(at, 0, once(Verdict::Bad));
+            ledger.record(at, 0, once(Verdict::Bad));
         }
     }
 
@@ -369,7 +369,7 @@ mod tests {
     fn excluded_exchanges_leave_no_trace() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(7_200);
-        ledger.note(at, 0, once(Verdict::Excluded));
+        ledger.record(at, 0, once(Verdict::Excluded));
         let reading = one(&ledger, at);
         assert_eq!((reading.good, reading.bad, reading.excluded), (0, 0, 1));
         assert_eq!(reading.counts, Counts::default());
@@ -382,7 +382,7 @@ mod tests {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         for (index, (name, length)) in BURN_WINDOWS.into_iter().enumerate() {
             let covered = MonotonicInstant::ZERO + length;
-            note(&mut ledger, covered, 98, 2);
+            record(&mut ledger, covered, 98, 2);
             let before = one(&ledger, MonotonicInstant::from_nanos(covered.nanos() - 1));
             assert_eq!(before.burn[index], None, "{name}");
             let reading = one(&ledger, covered);
@@ -395,12 +395,12 @@ mod tests {
     fn a_budget_covers_only_the_observed_time() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(1_800);
-        note(&mut ledger, at, 399, 1);
+        record(&mut ledger, at, 399, 1);
         let reading = one(&ledger, at);
         near(reading.budget, 0.75);
         assert_eq!(reading.covered, HOUR / 2);
         assert_eq!(reading.exhaustion, None, "a quarter of what it may burn");
-        note(&mut ledger, at, 0, 2);
+        record(&mut ledger, at, 0, 2);
         assert!(one(&ledger, at).budget.unwrap() > 0.25 && one(&ledger, at).exhaustion.is_none());
         assert_eq!(one(&ledger, MonotonicInstant::from_secs(999_999)).covered, 24 * HOUR);
     }
@@ -409,10 +409,10 @@ mod tests {
     fn a_budget_that_burns_faster_than_it_recovers_has_an_end() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         for hour in 0..23 {
-            note(&mut ledger, MonotonicInstant::from_secs(hour * 3_600), 1_000, 0);
+            record(&mut ledger, MonotonicInstant::from_secs(hour * 3_600), 1_000, 0);
         }
         let at = MonotonicInstant::from_secs(24 * 3_600);
-        note(&mut ledger, at.saturating_sub(HOUR * 3 / 4), 980, 20);
+        record(&mut ledger, at.saturating_sub(HOUR * 3 / 4), 980, 20);
         let reading = one(&ledger, at);
         near(reading.budget, 1.0 - 20.0 / 240.0);
         let seconds = (1.0 - 20.0 / 240.0) * 24.0 * 3_600.0 / 2.0;
@@ -444,7 +444,7 @@ mod tests {
                 let bad = (0..10_000).filter(|token| f64::from(*token) < bad).count() as u64;
                 let judged = [(Verdict::Good, 10_000 - bad), (Verdict::Bad, bad)];
                 for (verdict, events) in judged {
-                    ledger.note(at, 0, WeightedVerdict { verdict, events });
+                    ledger.record(at, 0, WeightedVerdict { verdict, events });
                 }
             }
             let reading = one(&ledger, MonotonicInstant::from_secs(MONTH * 3_600));
@@ -464,8 +464,8 @@ mod tests {
     fn an_objective_that_did_not_change_keeps_its_history() {
         let mut ledger = SloTracker::new(vec![objective("a"), objective("b")]);
         let at = MonotonicInstant::from_secs(4_000);
-        note(&mut ledger, at, 9, 1);
-        ledger.note(at, 1, once(Verdict::Bad));
+        record(&mut ledger, at, 9, 1);
+        ledger.record(at, 1, once(Verdict::Bad));
         let changed = Objective { target: 0.9, ..objective("a") };
         ledger.replace(at, vec![objective("c"), objective("b"), changed]);
         let readings = ledger.reading(at);
@@ -486,7 +486,7 @@ mod tests {
         let came = MonotonicInstant::from_secs(50_000);
         ledger.replace(came, vec![objective("a")]);
         let at = came + Duration::from_secs(299);
-        note(&mut ledger, at, 1, 0);
+        record(&mut ledger, at, 1, 0);
         assert_eq!(one(&ledger, at).burn[0], None);
         assert_eq!(one(&ledger, came + Duration::from_secs(300)).burn[0], Some(0.0));
     }
@@ -494,7 +494,7 @@ mod tests {
     #[test]
     fn an_index_without_an_objective_is_ignored() {
         let mut ledger = SloTracker::new(vec![]);
-        ledger.note(MonotonicInstant::ZERO, 3, once(Verdict::Bad));
+        ledger.record(MonotonicInstant::ZERO, 3, once(Verdict::Bad));
         assert!(ledger.reading(MonotonicInstant::ZERO).is_empty() && ledger.objective(0).is_none());
     }
 
@@ -528,7 +528,7 @@ mod tests {
     fn a_restart_continues_windows_and_resets_totals() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(40 * 3_600);
-        note(&mut ledger, at.saturating_sub(HOUR / 3), 990, 10);
+        record(&mut ledger, at.saturating_sub(HOUR / 3), 990, 10);
         let before = one(&ledger, at);
         let age = MonotonicInstant::from_secs(1);
         let next = restarted(&ledger, at, Duration::from_secs(20), age);
@@ -552,7 +552,7 @@ mod tests {
     fn events_older_than_the_window_are_gone_and_a_long_gap_hides_the_window() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(80 * 3_600);
-        note(&mut ledger, at, 90, 10);
+        record(&mut ledger, at, 90, 10);
         let next = restarted(&ledger, at, 2 * HOUR, MonotonicInstant::ZERO);
         let reading = one(&next, MonotonicInstant::ZERO);
         near(reading.budget, -9.0);
@@ -568,7 +568,7 @@ mod tests {
     fn a_wall_clock_set_back_passes_no_time() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(4_000);
-        note(&mut ledger, at, 9, 1);
+        record(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 500));
         let mut next = SloTracker::new(vec![objective("a")]);
         let told = next.restore(&state, MonotonicInstant::ZERO, wall(at, 200)).unwrap();
@@ -585,7 +585,7 @@ mod tests {
         let mut ledger = SloTracker::new(vec![objective("a"), objective("b")]);
         let at = MonotonicInstant::from_secs(4_000);
         for index in 0..2 {
-            ledger.note(at, index, once(Verdict::Bad));
+            ledger.record(at, index, once(Verdict::Bad));
         }
         let state = ledger.state(at, wall(at, 0));
         let changed = Objective { target: 0.98, ..objective("a") };
@@ -612,7 +612,7 @@ mod tests {
         assert_eq!(covered(&ledger, 59), Duration::ZERO);
         assert_eq!(covered(&ledger, 100), Duration::from_secs(40));
         let at = MonotonicInstant::from_secs(100);
-        ledger.note(at, 0, once(Verdict::Good));
+        ledger.record(at, 0, once(Verdict::Good));
         let next = restarted(&ledger, at, Duration::from_secs(7), MonotonicInstant::from_secs(1));
         assert_eq!(covered(&next, 59), Duration::from_secs(40));
         assert_eq!(covered(&next, 70), Duration::from_secs(50));
@@ -632,7 +632,7 @@ mod tests {
     fn an_invalid_state_is_rejected_and_changes_nothing() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(4_000);
-        note(&mut ledger, at, 9, 1);
+        record(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 0));
         let spoil = |spoil: fn(&mut SloState)| {
             let mut spoilt = state.clone();
@@ -665,11 +665,11 @@ mod tests {
         assert_eq!(slices, [1]);
         for second in 0..=240 {
             let at = MonotonicInstant::from_secs(second);
-            ledger.look(at, |index| u32::from(slices.contains(&index)));
+            ledger.sample(at, |index| u32::from(slices.contains(&index)));
             let tokens = if second < 120 { 10 } else { 9 };
             ledger.stream(at, &slices, tokens);
             if second == 200 {
-                ledger.lose();
+                ledger.mark_unobserved();
             }
         }
         let readings = ledger.reading(MonotonicInstant::from_secs(240));
@@ -709,7 +709,7 @@ mod tests {
                 let day = step * STEP + gone;
                 let at = MonotonicInstant::from_secs(day - began);
                 let verdict = if good { Verdict::Good } else { Verdict::Bad };
-                ledger.note(at, 0, WeightedVerdict { verdict, events: tokens });
+                ledger.record(at, 0, WeightedVerdict { verdict, events: tokens });
                 let (good, bad) = if good { (tokens, 0) } else { (0, tokens) };
                 raw.push((day, Counts { good, bad }));
                 let mut sum = Counts::default();
@@ -742,7 +742,7 @@ mod tests {
                     1 => Verdict::Excluded,
                     _ => Verdict::Good,
                 };
-                ledger.note(MonotonicInstant::from_secs(step * STEP), 0, once(verdict));
+                ledger.record(MonotonicInstant::from_secs(step * STEP), 0, once(verdict));
             }
             let now = read * STEP;
             let share = |window: Duration| {

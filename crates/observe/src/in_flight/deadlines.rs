@@ -85,7 +85,7 @@ impl Deadlines {
             };
             let was_missed = self.missed.contains(&name);
             if !was_missed {
-                slos.note(at, index, judged);
+                slos.record(at, index, judged);
             }
             if let Some(call) = &mut record.call {
                 let verdict = if was_missed { Verdict::Bad } else { judged.verdict };

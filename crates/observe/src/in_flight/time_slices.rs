@@ -33,7 +33,7 @@ impl InFlightRequests {
             }
         }
         let count = |index| streams.iter().filter(|of| **of == index).count();
-        self.slos.look(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
+        self.slos.sample(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
     }
 }
 

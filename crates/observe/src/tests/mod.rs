@@ -607,12 +607,12 @@ fn panic_in_a_sink_affects_one_exchange() {
     let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
     let mut requests = InFlightRequests::new(Vec::new(), gate, Sinks { instruments, record });
     for id in [1, 2] {
-        let mut say = |word| {
+        let mut apply = |word| {
             let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), event: word };
             requests.apply(entry, b"");
         };
-        say(ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
-        say(ObserverEvent::End(Ending::ClientDisconnected));
+        apply(ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
+        apply(ObserverEvent::End(Ending::ClientDisconnected));
     }
     assert_eq!((seen.load(Ordering::Relaxed), requests.in_flight()), (2, 0));
     let metrics = prometheus::Format::Text.render(&collector.scrape());
