@@ -35,7 +35,7 @@ impl Exchange {
             }
             None => record::settle(ending, &self.answered(ending)),
         };
-        let series = self.series();
+        let series = self.metric_labels();
         let answering = self.is_answering();
         let call = self.call.take();
         let mut record = Record {

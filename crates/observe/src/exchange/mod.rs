@@ -193,9 +193,9 @@ impl Exchange {
     }
 
     /// Returns the labels of the live metrics.
-    pub fn series(&mut self) -> Option<MetricLabels> {
+    pub fn metric_labels(&mut self) -> Option<MetricLabels> {
         let is_confirmed = self.is_answering();
-        Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.gate))
+        Some(self.call.as_mut()?.metric_labels(&self.open, is_confirmed, &self.gate))
     }
 
     /// Returns the number of body bytes that were not parsed since the last call, because of a limit or the memory
