@@ -139,7 +139,7 @@ impl<'a> RouteView<'a> {
             position: reading.route_key.position,
             in_flight: counts.map(|(state, count)| (state.as_str(), count)).collect(),
             queue_depth: reading.queue_depth(),
-            stalled: reading.silence.iter().map(|silence| silence.stalled).sum(),
+            stalled: reading.stalled_streams.iter().map(|streams| streams.stalled).sum(),
         }
     }
 }

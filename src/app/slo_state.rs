@@ -271,7 +271,7 @@ mod tests {
         let mut ledger = ledger();
         let judged = WeightedVerdict { verdict: Verdict::Bad, events: bad };
         let at = MonotonicInstant::from_secs(100);
-        ledger.note(at, 0, judged);
+        ledger.record(at, 0, judged);
         ledger.state(at, WallTime::from_unix_nanos(1))
     }
 

@@ -194,7 +194,7 @@ mod tests {
                 route_key,
                 active: [1, 2, 3, 4],
                 backend_waiting: None,
-                silence: [load::StalledStreams::default(); 2],
+                stalled_streams: [load::StalledStreams::default(); 2],
             }],
             models: vec![
                 model("idle", "a", None, 1),

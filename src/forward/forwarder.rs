@@ -73,7 +73,7 @@ impl Forwarder {
     /// Aborts upgraded connections such as WebSockets, which the listeners do not track. Called at the end of a
     /// shutdown's grace period. From now on, requests that end early count as aborted by the proxy.
     pub fn abort(&self) {
-        self.channel.cut();
+        self.channel.mark_shutdown();
         self.shutdown.send_replace(ShutdownState::Aborting);
     }
 }

@@ -59,7 +59,7 @@ pub fn stream() -> Record {
         call: Some(call()),
         outcome: Outcome::Ok,
         ending: Ending::Complete,
-        fault: ErrorSource::None,
+        error_source: ErrorSource::None,
         error_type: None,
         connected: None,
         network: Network::default(),

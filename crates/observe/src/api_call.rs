@@ -307,7 +307,7 @@ impl ApiCall {
     /// Returns the metric labels of the call. A response below 400 confirms the names of model, tenant and variant. An
     /// unconfirmed name is used only if another request has confirmed it, so that invented names do not create label
     /// values.
-    pub(super) fn series(
+    pub(super) fn metric_labels(
         &mut self,
         open: &RequestHead,
         is_confirmed: bool,

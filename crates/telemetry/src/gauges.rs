@@ -135,12 +135,12 @@ impl Registrar<'_> {
         self.labelled(&tokengauge::ACTIVE_REQUESTS, &routes, states, |reading| {
             reading.active.map(|count| Some(i64::try_from(count).unwrap_or(i64::MAX)))
         });
-        let awaited = (key::STALL_PHASE, StallPhase::ALL.map(StallPhase::as_str));
-        self.labelled(&tokengauge::STREAM_STALLED, &routes, awaited, |reading| {
-            reading.silence.map(|silence| Some(silence.stalled))
+        let phases = (key::STALL_PHASE, StallPhase::ALL.map(StallPhase::as_str));
+        self.labelled(&tokengauge::STREAM_STALLED, &routes, phases, |reading| {
+            reading.stalled_streams.map(|streams| Some(streams.stalled))
         });
-        self.labelled(&tokengauge::STREAM_MAX_IDLE_TIME, &routes, awaited, |reading| {
-            reading.silence.map(|silence| Some(silence.longest?.as_secs_f64()))
+        self.labelled(&tokengauge::STREAM_MAX_IDLE_TIME, &routes, phases, |reading| {
+            reading.stalled_streams.map(|streams| Some(streams.longest?.as_secs_f64()))
         });
         let with_bound: Group<RouteReading> = Group {
             base: |reading| {

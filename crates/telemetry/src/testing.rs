@@ -115,7 +115,7 @@ pub fn plain() -> Record {
         call: None,
         outcome: Outcome::Ok,
         ending: Ending::Complete,
-        fault: ErrorSource::None,
+        error_source: ErrorSource::None,
         error_type: None,
         connected: Some(ConnectTimings {
             dns: Some(Duration::from_millis(2)),
@@ -222,7 +222,7 @@ pub fn refused() -> Record {
     record.stages = record.points.stages();
     record.http.status = Some(429);
     record.outcome = Outcome::Error;
-    record.fault = ErrorSource::Upstream;
+    record.error_source = ErrorSource::Upstream;
     record.error_type = name("rate_limit_exceeded");
     record.blocked = Duration::from_millis(40);
     if let Some(call) = &mut record.call {

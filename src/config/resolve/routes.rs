@@ -295,8 +295,8 @@ impl<'a> RouteResolver<'a> {
             dialect: label(&value.api_format),
             stripped: if strip { prefix.len() } else { 0 },
             base_path: Label::known(&upstream.base_path),
-            stall_after: stall.inter_token_after.or_time(RouteFacts::STALL_AFTER),
-            hung_after: stall.first_token_after.or_time(RouteFacts::HUNG_AFTER),
+            inter_token_after: stall.inter_token_after.or_time(RouteFacts::INTER_TOKEN_AFTER),
+            first_token_after: stall.first_token_after.or_time(RouteFacts::FIRST_TOKEN_AFTER),
         };
         value.name = Field::of(name);
         Some(route::Config {

@@ -130,7 +130,7 @@ pub fn facts((spans, metrics): &(Vec<Span>, String)) -> Facts {
     Facts {
         status: attribute(span, "http.response.status_code"),
         outcome: attribute(span, "tokengauge.outcome").unwrap(),
-        fault: attribute(span, "tokengauge.error_source").unwrap(),
+        error_source: attribute(span, "tokengauge.error_source").unwrap(),
         error: attribute(span, "error.type"),
         stage: label(finished, "tokengauge_stage"),
         tokens: attribute(span, "tokengauge.output_tokens.counted"),

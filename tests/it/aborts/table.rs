@@ -16,7 +16,7 @@ pub struct Cell {
 pub struct Facts {
     pub status: Option<String>,
     pub outcome: String,
-    pub fault: String,
+    pub error_source: String,
     pub error: Option<String>,
     /// The stage in which the exchange ended.
     pub stage: String,
@@ -40,8 +40,20 @@ pub fn cells() -> Vec<Cell> {
 
 fn cell(row: &'static str) -> Cell {
     let columns: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-    let [when, what, status, outcome, fault, error, stage, tokens, usage, complete, finish, spans] =
-        columns.as_slice()
+    let [
+        when,
+        what,
+        status,
+        outcome,
+        error_source,
+        error,
+        stage,
+        tokens,
+        usage,
+        complete,
+        finish,
+        spans,
+    ] = columns.as_slice()
     else {
         panic!("wrong number of columns: {row}");
     };
@@ -52,7 +64,7 @@ fn cell(row: &'static str) -> Cell {
         facts: Facts {
             status: some(status),
             outcome: (*outcome).to_owned(),
-            fault: (*fault).to_owned(),
+            error_source: (*error_source).to_owned(),
             error: some(error),
             stage: (*stage).to_owned(),
             tokens: some(tokens),

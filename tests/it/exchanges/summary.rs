@@ -43,7 +43,7 @@ pub fn of(record: &Record) -> Value {
         }
     };
     put("outcome", json!(record.outcome.as_str()));
-    put("fault", json!(record.fault.as_str()));
+    put("fault", json!(record.error_source.as_str()));
     put("error_type", json!(record.error_type));
     let anomalies: Map<String, Value> = record
         .anomalies

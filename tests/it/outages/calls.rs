@@ -32,8 +32,8 @@ pub async fn play(row: &Row, times: Times) -> String {
     let backend = Backend::start().await;
     let unaccepting = Unaccepting::start().await;
     let mut setup = Setup::to(backend.address);
-    setup.stall_after = threshold(2.0, times.silence);
-    setup.hung_after = threshold(30.0, times.token);
+    setup.inter_token_after = threshold(2.0, times.silence);
+    setup.first_token_after = threshold(30.0, times.token);
     let is_local = configure(row, &mut setup, unaccepting.address.port()).await;
     let mut rig = Rig::judged(setup, times.objectives()).await;
     let mut client = rig.proxy.client().await;

@@ -152,8 +152,8 @@ pub struct Setup {
     pub propagation: Propagation,
     pub identity: identity::Config,
     /// Time between two tokens, and time before the first one, from which a stream is stalled.
-    pub stall_after: Duration,
-    pub hung_after: Duration,
+    pub inter_token_after: Duration,
+    pub first_token_after: Duration,
 }
 
 impl Setup {
@@ -169,15 +169,15 @@ impl Setup {
             trace: TraceHeaders::default(),
             propagation: Propagation::default(),
             identity: identity::Config::default(),
-            stall_after: Duration::from_secs(2),
-            hung_after: Duration::from_secs(30),
+            inter_token_after: Duration::from_secs(2),
+            first_token_after: Duration::from_secs(30),
         }
     }
 
     pub async fn start(self) -> Proxy {
         let facts = RouteFacts {
-            stall_after: self.stall_after,
-            hung_after: self.hung_after,
+            inter_token_after: self.inter_token_after,
+            first_token_after: self.first_token_after,
             ..facts("route")
         };
         let facts = Arc::new(facts);

@@ -141,11 +141,11 @@ impl Drift {
         }
         let lengths = [input(record, call), output(record, call)];
         if lengths.iter().any(Option::is_some) {
-            self.note(at, &ModelKey::of(&call.series), lengths);
+            self.record(at, &ModelKey::of(&call.series), lengths);
         }
     }
 
-    fn note(
+    fn record(
         &mut self,
         at: MonotonicInstant,
         model_key: &ModelKey,
@@ -162,7 +162,7 @@ impl Drift {
         let tracks = self.models.get_mut(model_key).into_iter().flatten();
         for (track, length) in tracks.zip(lengths) {
             if let Some(length) = length {
-                track.note(at, Bucket::of(length), self.config.exchanges);
+                track.record(at, Bucket::of(length), self.config.exchanges);
             }
         }
     }
@@ -241,7 +241,7 @@ impl Track {
         Self { reference, window: Window::default() }
     }
 
-    fn note(&mut self, at: MonotonicInstant, bucket: Bucket, most: usize) {
+    fn record(&mut self, at: MonotonicInstant, bucket: Bucket, most: usize) {
         self.turn(at);
         match &mut self.reference {
             Reference::First(first) if first.total() < most as u64 => {

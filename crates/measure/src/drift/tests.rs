@@ -26,10 +26,10 @@ fn at(hours: u64) -> MonotonicInstant {
 }
 
 /// Records `count` requests. Their input and output lengths are spread over 100 values, beginning with `from`.
-fn note(drift: &mut Drift, hours: u64, count: u64, from: u64) {
+fn record(drift: &mut Drift, hours: u64, count: u64, from: u64) {
     for n in 0..count {
         let length = Some(from + n % 100);
-        drift.note(at(hours), &model_key("m"), [length, length]);
+        drift.record(at(hours), &model_key("m"), [length, length]);
     }
 }
 
@@ -44,17 +44,17 @@ fn told(drift: &mut Drift, hours: u64) -> LengthReading {
 #[test]
 fn the_first_exchanges_are_the_baseline_and_are_not_compared_with_themselves() {
     let mut drift = drift(Baseline::First, 300);
-    note(&mut drift, 0, 300, 1);
+    record(&mut drift, 0, 300, 1);
     let reading = told(&mut drift, 0);
     assert_eq!((reading.baseline, reading.current), (300, 0));
-    note(&mut drift, 0, 199, 1);
+    record(&mut drift, 0, 199, 1);
     assert_eq!(told(&mut drift, 0).index, None, "one too few");
-    note(&mut drift, 0, 1, 100);
+    record(&mut drift, 0, 1, 100);
     let reading = told(&mut drift, 0);
     assert!(reading.index < Some(0.01), "{reading:?}");
     assert_eq!(reading.by_chance, Some(9.0 * (1.0 / 300.0 + 1.0 / 200.0)));
     assert_eq!((reading.bins, reading.current), (Some(10), 200));
-    note(&mut drift, 0, 300, 1_000);
+    record(&mut drift, 0, 300, 1_000);
     let reading = told(&mut drift, 0);
     assert_eq!((reading.baseline, reading.current), (300, 300));
     assert!(reading.index > Some(0.25), "{reading:?}");
@@ -63,7 +63,7 @@ fn the_first_exchanges_are_the_baseline_and_are_not_compared_with_themselves() {
 #[test]
 fn a_first_baseline_reports_nothing_before_it_is_complete() {
     let mut drift = drift(Baseline::First, 1_000);
-    note(&mut drift, 0, 999, 1);
+    record(&mut drift, 0, 999, 1);
     let reading = told(&mut drift, 0);
     assert_eq!((reading.baseline, reading.current, reading.index), (999, 0, None));
 }
@@ -72,7 +72,7 @@ fn a_first_baseline_reports_nothing_before_it_is_complete() {
 fn a_reverted_change_is_not_reported() {
     let mut drift = drift(Baseline::First, 200);
     for (from, changed) in [(1, false), (1, false), (500, true), (1, false)] {
-        note(&mut drift, 0, 200, from);
+        record(&mut drift, 0, 200, from);
         let index = told(&mut drift, 0).index.unwrap_or(0.0);
         assert_eq!(index > 0.25, changed, "{from}: {index}");
     }
@@ -81,16 +81,16 @@ fn a_reverted_change_is_not_reported() {
 #[test]
 fn a_day_is_compared_with_the_previous_day_from_its_start() {
     let mut drift = drift(Baseline::Yesterday, 500);
-    note(&mut drift, 0, 600, 1);
-    note(&mut drift, 23, 600, 1);
+    record(&mut drift, 0, 600, 1);
+    record(&mut drift, 23, 600, 1);
     let reading = told(&mut drift, 23);
     assert_eq!((reading.baseline, reading.current), (0, 500));
     assert_eq!(reading.index, None, "there was no yesterday");
     let reading = told(&mut drift, 24);
     assert_eq!((reading.baseline, reading.current), (1_200, 0));
-    note(&mut drift, 25, 300, 1_000);
+    record(&mut drift, 25, 300, 1_000);
     assert!(told(&mut drift, 47).index > Some(0.25));
-    note(&mut drift, 48, 300, 1_000);
+    record(&mut drift, 48, 300, 1_000);
     let reading = told(&mut drift, 48);
     assert_eq!((reading.baseline, reading.index), (300, Some(0.0)));
 }
@@ -98,26 +98,26 @@ fn a_day_is_compared_with_the_previous_day_from_its_start() {
 #[test]
 fn a_day_without_traffic_is_not_a_baseline() {
     let mut drift = drift(Baseline::Yesterday, 500);
-    note(&mut drift, 1, 300, 1);
-    note(&mut drift, 49, 300, 1);
+    record(&mut drift, 1, 300, 1);
+    record(&mut drift, 49, 300, 1);
     let reading = told(&mut drift, 49);
     assert_eq!((reading.baseline, reading.index), (0, None));
-    note(&mut drift, 30, 1, 1);
+    record(&mut drift, 30, 1, 1);
     assert_eq!(told(&mut drift, 49).current, 301, "what comes late is of today");
 }
 
 #[test]
 fn a_saved_baseline_is_compared_per_model() {
     let mut before = drift(Baseline::First, 200);
-    note(&mut before, 0, 500, 1);
+    record(&mut before, 0, 500, 1);
     let saved = SavedBaseline::read(before.saved().to_json().as_bytes()).unwrap();
     let path = PathBuf::from("baseline.json");
     let mut after = drift(Baseline::File { path, saved: Arc::new(saved) }, 200);
-    note(&mut after, 0, 200, 1);
+    record(&mut after, 0, 200, 1);
     let reading = told(&mut after, 0);
     assert_eq!((reading.baseline, reading.index), (200, Some(0.0)));
     for n in 0..400 {
-        after.note(at(0), &model_key("new"), [Some(n), None]);
+        after.record(at(0), &model_key("new"), [Some(n), None]);
     }
     let reading = after.reading(at(0));
     let names: Vec<_> =
@@ -131,12 +131,12 @@ fn a_saved_baseline_is_compared_per_model() {
 #[test]
 fn the_latest_lengths_are_saved_or_the_baseline_while_they_are_few() {
     let mut drift = drift(Baseline::First, 300);
-    note(&mut drift, 0, 250, 1);
+    record(&mut drift, 0, 250, 1);
     let saved = |drift: &Drift| drift.saved().lengths(&model_key("m"), Direction::Input).unwrap();
     assert_eq!(saved(&drift).total(), 250);
-    note(&mut drift, 0, 50 + 199, 1);
+    record(&mut drift, 0, 50 + 199, 1);
     assert_eq!(saved(&drift).total(), 300);
-    note(&mut drift, 0, 1, 1);
+    record(&mut drift, 0, 1, 1);
     assert_eq!(saved(&drift).total(), 200);
 }
 
@@ -178,7 +178,7 @@ fn an_invalid_baseline_file_is_rejected_with_reason_and_remedy() {
 #[test]
 fn changed_settings_start_again_and_equal_ones_change_nothing() {
     let mut drift = drift(Baseline::First, 300);
-    note(&mut drift, 0, 10, 1);
+    record(&mut drift, 0, 10, 1);
     drift.replace(Config { baseline: Baseline::First, exchanges: 300 });
     assert_eq!(told(&mut drift, 0).baseline, 10);
     drift.replace(Config::default());
@@ -189,7 +189,7 @@ fn changed_settings_start_again_and_equal_ones_change_nothing() {
 fn models_beyond_the_limit_are_not_compared() {
     let mut drift = drift(Baseline::First, 200);
     for n in 0..2 * MAX_MODEL_KEYS {
-        drift.note(at(0), &model_key(&n.to_string()), [Some(1), None]);
+        drift.record(at(0), &model_key(&n.to_string()), [Some(1), None]);
     }
     assert_eq!(drift.reading(at(0)).models.len(), MAX_MODEL_KEYS);
 }
@@ -203,7 +203,7 @@ proptest! {
     ) {
         let mut drift = drift(Baseline::First, 1_000);
         for (n, (input, output)) in lists.into_iter().cycle().take(200 * models).enumerate() {
-            drift.note(at(0), &model_key(&format!("m{}", n % models)), [Some(input), Some(output)]);
+            drift.record(at(0), &model_key(&format!("m{}", n % models)), [Some(input), Some(output)]);
         }
         let saved = drift.saved();
         prop_assert_eq!(SavedBaseline::read(saved.to_json().as_bytes()).unwrap(), saved);

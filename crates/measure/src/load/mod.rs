@@ -111,7 +111,7 @@ pub struct RouteReading {
     /// Requests in each phase, in the order of [`RequestPhase::ALL`].
     pub active: [u64; RequestPhase::ALL.len()],
     /// Streams that wait for a token: first those before their first token, then those after it.
-    pub silence: [StalledStreams; 2],
+    pub stalled_streams: [StalledStreams; 2],
     /// Requests that wait in the engine behind the route. `None` if the engine does not report its queue, or if another
     /// route shares the engine.
     pub backend_waiting: Option<u64>,
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_transition_keeps_the_number_in_flight() {
         let mut load = Load::default();
-        load.know(&route_key());
+        load.register(&route_key());
         load.enter(&route_key(), RequestPhase::Waiting);
         load.enter(&route_key(), RequestPhase::Waiting);
         load.shift(&route_key(), RequestPhase::Waiting, RequestPhase::Streaming);

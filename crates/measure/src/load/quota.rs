@@ -15,11 +15,11 @@ use tokengauge_types::label_enum;
 /// Shortest time for which a value is reported, even if the limit was reset before. Some providers refill continuously
 /// and report resets within milliseconds, which no scrape could catch. Until the next response, the reported remainder
 /// may be too low.
-const SHORTEST: Duration = Duration::from_secs(60);
+const MIN_VALIDITY: Duration = Duration::from_secs(60);
 
 /// Longest time for which a value is reported without an update. Later the value is outdated, because other users of
 /// the account consume the same limit.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_VALIDITY: Duration = Duration::from_secs(300);
 
 label_enum! {
     /// Kind of usage that a provider limits.
@@ -57,26 +57,31 @@ pub struct RateLimitReading {
 /// Latest value of every rate limit, for at most [`MAX_MODEL_KEYS`] model keys. A further key evicts the key with the
 /// oldest value.
 #[derive(Debug, Default)]
-pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<Said>; LimitType::ALL.len()]>);
+pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<RecordedLimit>; LimitType::ALL.len()]>);
 
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct RecordedLimit {
     at: MonotonicInstant,
     allowance: RateLimit,
 }
 
 impl RateLimitTracker {
     /// Records the rate limits in the headers of a response received at `at`.
-    pub fn say(&mut self, at: MonotonicInstant, model_key: &ModelKey, quota: &RateLimits) {
+    pub fn record_limits(
+        &mut self,
+        at: MonotonicInstant,
+        model_key: &ModelKey,
+        quota: &RateLimits,
+    ) {
         if self.0.len() >= MAX_MODEL_KEYS && !self.0.contains_key(model_key) {
-            self.give_way(at);
+            self.evict_oldest(at);
         }
         let known = self.0.entry(model_key.clone()).or_default();
         for (slot, limited) in known.iter_mut().zip(LimitType::ALL) {
             let allowance = limited.of(quota);
-            let newer = slot.is_none_or(|said| said.at <= at);
+            let newer = slot.is_none_or(|recorded| recorded.at <= at);
             if newer && allowance != RateLimit::default() {
-                *slot = Some(Said { at, allowance });
+                *slot = Some(RecordedLimit { at, allowance });
             }
         }
     }
@@ -86,12 +91,12 @@ impl RateLimitTracker {
         self.forget(at);
         let mut readings = Vec::new();
         for (model_key, known) in &self.0 {
-            for (said, limited) in known.iter().zip(LimitType::ALL) {
-                let fresh = said.filter(|said| said.is_fresh(at));
-                readings.extend(fresh.map(|said| RateLimitReading {
+            for (recorded, limited) in known.iter().zip(LimitType::ALL) {
+                let fresh = recorded.filter(|recorded| recorded.is_fresh(at));
+                readings.extend(fresh.map(|recorded| RateLimitReading {
                     model_key: model_key.clone(),
                     limited,
-                    allowance: said.now(at),
+                    allowance: recorded.now(at),
                 }));
             }
         }
@@ -99,15 +104,17 @@ impl RateLimitTracker {
     }
 
     fn forget(&mut self, at: MonotonicInstant) {
-        self.0.retain(|_, known| known.iter().flatten().any(|said| said.is_fresh(at)));
+        self.0.retain(|_, known| known.iter().flatten().any(|recorded| recorded.is_fresh(at)));
     }
 
-    fn give_way(&mut self, at: MonotonicInstant) {
+    fn evict_oldest(&mut self, at: MonotonicInstant) {
         self.forget(at);
         if self.0.len() < MAX_MODEL_KEYS {
             return;
         }
-        let latest = |known: &[Option<Said>]| known.iter().flatten().map(|said| said.at).max();
+        let latest = |known: &[Option<RecordedLimit>]| {
+            known.iter().flatten().map(|recorded| recorded.at).max()
+        };
         let oldest = self.0.iter().min_by_key(|(_, known)| latest(*known));
         if let Some(model_key) = oldest.map(|(model_key, _)| model_key.clone()) {
             self.0.remove(&model_key);
@@ -115,10 +122,10 @@ impl RateLimitTracker {
     }
 }
 
-impl Said {
+impl RecordedLimit {
     fn is_fresh(&self, at: MonotonicInstant) -> bool {
-        let reset = self.allowance.reset.unwrap_or(LONGEST);
-        at.since(self.at) <= reset.clamp(SHORTEST, LONGEST)
+        let reset = self.allowance.reset.unwrap_or(MAX_VALIDITY);
+        at.since(self.at) <= reset.clamp(MIN_VALIDITY, MAX_VALIDITY)
     }
 
     fn now(&self, at: MonotonicInstant) -> RateLimit {
@@ -157,41 +164,45 @@ mod tests {
     const AT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
     /// Returns the limit type, the remaining amount and the seconds until reset, as reported `after` seconds later.
-    fn told(
+    fn readings(
         quotas: &mut RateLimitTracker,
         after: u64,
     ) -> Vec<(LimitType, Option<u64>, Option<u64>)> {
         let readings = quotas.reading(AT + Duration::from_secs(after));
-        let told = |reading: &RateLimitReading| {
+        let fields = |reading: &RateLimitReading| {
             let allowance = reading.allowance;
             let reset = allowance.reset.map(|reset| reset.as_secs());
             (reading.limited, allowance.remaining, reset)
         };
-        readings.iter().map(told).collect()
+        readings.iter().map(fields).collect()
     }
 
     #[test]
     fn the_latest_response_counts_in_any_order_of_arrival() {
         let mut quotas = RateLimitTracker::default();
-        assert_eq!(told(&mut quotas, 0), []);
-        quotas.say(AT, &model_key("a"), &requests(40, None));
-        quotas.say(AT.saturating_sub(Duration::from_secs(1)), &model_key("a"), &requests(90, None));
-        assert_eq!(told(&mut quotas, 0), [(LimitType::Requests, Some(40), None)]);
-        quotas.say(AT + Duration::from_secs(1), &model_key("a"), &requests(39, None));
-        assert_eq!(told(&mut quotas, 1), [(LimitType::Requests, Some(39), None)]);
+        assert_eq!(readings(&mut quotas, 0), []);
+        quotas.record_limits(AT, &model_key("a"), &requests(40, None));
+        quotas.record_limits(
+            AT.saturating_sub(Duration::from_secs(1)),
+            &model_key("a"),
+            &requests(90, None),
+        );
+        assert_eq!(readings(&mut quotas, 0), [(LimitType::Requests, Some(40), None)]);
+        quotas.record_limits(AT + Duration::from_secs(1), &model_key("a"), &requests(39, None));
+        assert_eq!(readings(&mut quotas, 1), [(LimitType::Requests, Some(39), None)]);
     }
 
     #[test]
     fn a_value_missing_in_a_response_keeps_its_last_value() {
         let mut quotas = RateLimitTracker::default();
-        quotas.say(AT, &model_key("a"), &requests(40, None));
+        quotas.record_limits(AT, &model_key("a"), &requests(40, None));
         let tokens = RateLimits {
             input_tokens: left(0, Some(Duration::from_secs(90))),
             ..RateLimits::default()
         };
-        quotas.say(AT + Duration::from_secs(10), &model_key("a"), &tokens);
+        quotas.record_limits(AT + Duration::from_secs(10), &model_key("a"), &tokens);
         assert_eq!(
-            told(&mut quotas, 20),
+            readings(&mut quotas, 20),
             [(LimitType::Requests, Some(40), None), (LimitType::InputTokens, Some(0), Some(80))],
             "nothing left is a number"
         );
@@ -203,15 +214,15 @@ mod tests {
             [(Some(0), 60), (Some(1), 60), (Some(90), 90), (Some(9_000), 300), (None, 300)]
         {
             let mut quotas = RateLimitTracker::default();
-            quotas.say(AT, &model_key("a"), &requests(7, reset));
-            assert_eq!(told(&mut quotas, last).len(), 1, "{reset:?}");
-            assert_eq!(told(&mut quotas, last + 1), [], "{reset:?}");
+            quotas.record_limits(AT, &model_key("a"), &requests(7, reset));
+            assert_eq!(readings(&mut quotas, last).len(), 1, "{reset:?}");
+            assert_eq!(readings(&mut quotas, last + 1), [], "{reset:?}");
             assert!(quotas.0.is_empty(), "and then forgotten");
         }
         let mut quotas = RateLimitTracker::default();
-        quotas.say(AT, &model_key("a"), &requests(7, Some(1)));
+        quotas.record_limits(AT, &model_key("a"), &requests(7, Some(1)));
         assert_eq!(
-            told(&mut quotas, 1),
+            readings(&mut quotas, 1),
             [(LimitType::Requests, Some(7), None)],
             "a reset that is over"
         );
@@ -222,10 +233,11 @@ mod tests {
         let mut quotas = RateLimitTracker::default();
         for number in 0..2 * MAX_MODEL_KEYS as u64 {
             let at = AT + Duration::from_millis(number);
-            quotas.say(at, &model_key(&number.to_string()), &requests(number, None));
+            quotas.record_limits(at, &model_key(&number.to_string()), &requests(number, None));
             assert!(quotas.0.len() <= MAX_MODEL_KEYS);
         }
-        let least = told(&mut quotas, 1).iter().map(|(_, remaining, _)| remaining.unwrap()).min();
+        let least =
+            readings(&mut quotas, 1).iter().map(|(_, remaining, _)| remaining.unwrap()).min();
         assert_eq!(least, Some(MAX_MODEL_KEYS as u64), "the first half is gone");
     }
 }

@@ -29,7 +29,7 @@ const WINDOW: Duration = Duration::from_secs(600);
 
 /// Maximum number of stored hashes of each kind; the oldest is evicted first. The limit is enough for fourteen requests
 /// per second over the whole window, and takes at most 400 KiB.
-const MOST: usize = 8_192;
+const MAX_HASHES: usize = 8_192;
 
 label_enum! {
     /// Signal that identifies a retry.
@@ -70,7 +70,7 @@ impl Retries {
         let repeated = header("idempotency-key").is_some_and(|key| {
             let hash = self.hasher.hash_one((call, key));
             let repeated = self.keys.knows(at, hash);
-            self.keys.note(at, hash);
+            self.keys.record(at, hash);
             repeated
         });
         let identity = header("x-request-id")
@@ -87,42 +87,42 @@ impl Retries {
 
     /// Records that a request failed. A later request with the same id then counts as a retry.
     pub fn failed(&mut self, at: MonotonicInstant, RequestKey(hash): RequestKey) {
-        self.failed.note(at, hash);
+        self.failed.record(at, hash);
     }
 }
 
-/// Hashes recorded within the window, at most `MOST`.
+/// Hashes recorded within the window, at most `MAX_HASHES`.
 #[derive(Debug, Default)]
 struct Recent {
-    noted: FxHashMap<u64, MonotonicInstant>,
+    recorded: FxHashMap<u64, MonotonicInstant>,
     /// Hashes in the order in which they were recorded. A hash that was recorded twice has two entries.
     order: VecDeque<(MonotonicInstant, u64)>,
 }
 
 impl Recent {
-    fn note(&mut self, at: MonotonicInstant, hash: u64) {
-        self.noted.insert(hash, at);
+    fn record(&mut self, at: MonotonicInstant, hash: u64) {
+        self.recorded.insert(hash, at);
         self.order.push_back((at, hash));
-        while let Some((noted, oldest)) = self.order.front().copied() {
-            if self.order.len() <= MOST && at.since(noted) <= WINDOW {
+        while let Some((recorded, oldest)) = self.order.front().copied() {
+            if self.order.len() <= MAX_HASHES && at.since(recorded) <= WINDOW {
                 return;
             }
             self.order.pop_front();
-            if self.noted.get(&oldest) == Some(&noted) {
-                self.noted.remove(&oldest);
+            if self.recorded.get(&oldest) == Some(&recorded) {
+                self.recorded.remove(&oldest);
             }
         }
     }
 
     fn knows(&self, at: MonotonicInstant, hash: u64) -> bool {
-        let noted = self.noted.get(&hash);
-        noted.is_some_and(|noted| at.since(*noted) <= WINDOW)
+        let recorded = self.recorded.get(&hash);
+        recorded.is_some_and(|recorded| at.since(*recorded) <= WINDOW)
     }
 
     /// Returns whether the hash is known, and removes it.
     fn take(&mut self, at: MonotonicInstant, hash: u64) -> bool {
         let known = self.knows(at, hash);
-        self.noted.remove(&hash);
+        self.recorded.remove(&hash);
         known
     }
 }
@@ -230,13 +230,13 @@ mod tests {
     #[test]
     fn stored_keys_are_bounded_in_number_and_age() {
         let mut recent = Recent::default();
-        for hash in 0..3 * MOST as u64 {
-            recent.note(AT, hash % (2 * MOST as u64));
-            assert!(recent.order.len() <= MOST && recent.noted.len() <= MOST);
+        for hash in 0..3 * MAX_HASHES as u64 {
+            recent.record(AT, hash % (2 * MAX_HASHES as u64));
+            assert!(recent.order.len() <= MAX_HASHES && recent.recorded.len() <= MAX_HASHES);
         }
-        assert!(!recent.knows(AT, MOST as u64 + 1) && recent.knows(AT, 1));
+        assert!(!recent.knows(AT, MAX_HASHES as u64 + 1) && recent.knows(AT, 1));
         assert!(recent.take(AT, 1) && !recent.take(AT, 1));
-        recent.note(after(601), 7);
-        assert_eq!((recent.order.len(), recent.noted.len()), (1, 1));
+        recent.record(after(601), 7);
+        assert_eq!((recent.order.len(), recent.recorded.len()), (1, 1));
     }
 }

@@ -8,7 +8,7 @@ const MAX_ROUTE_KEYS: usize = 1_024;
 
 impl Load {
     /// Registers a route key before its first request, so that its gauges report 0 instead of being absent.
-    pub fn know(&mut self, route_key: &RouteKey) {
+    pub fn register(&mut self, route_key: &RouteKey) {
         self.active(route_key);
     }
 
@@ -50,7 +50,7 @@ impl Load {
             |(route_key, active): (&RouteKey, &[u64; RequestPhase::ALL.len()])| RouteReading {
                 route_key: route_key.clone(),
                 active: *active,
-                silence: Default::default(),
+                stalled_streams: Default::default(),
                 backend_waiting: None,
             };
         let mut routes: Vec<_> = self.routes.iter().map(reading).collect();
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_registered_route_is_reported_as_zero_before_and_after_its_exchanges() {
         let mut load = Load::default();
-        load.know(&route_key("b"));
+        load.register(&route_key("b"));
         load.enter(&route_key("a"), RequestPhase::Streaming);
         load.leave(&route_key("a"), RequestPhase::Streaming);
         let readings: Vec<_> = load
@@ -127,7 +127,7 @@ mod tests {
         let mut load = Load::default();
         load.enter(&route_key("busy"), RequestPhase::Waiting);
         for number in 0..2 * MAX_ROUTE_KEYS {
-            load.know(&route_key(&number.to_string()));
+            load.register(&route_key(&number.to_string()));
             assert!(load.routes.len() <= MAX_ROUTE_KEYS);
         }
         assert_eq!(load.queue_depth(&route_key("busy")), 1);

@@ -54,7 +54,7 @@ pub struct Record {
     pub call: Option<Call>,
     pub outcome: Outcome,
     pub ending: Ending,
-    pub fault: ErrorSource,
+    pub error_source: ErrorSource,
     /// Value of `error.type` in spans and metrics: the provider's error type or code, a status code, or a value of
     /// [`Outcome`]. `None` on success.
     pub error_type: Option<Name>,

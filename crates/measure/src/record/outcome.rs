@@ -33,32 +33,38 @@ pub struct ResponseSummary {
 /// An error status below 500 is the client's fault. The exceptions are 408 and 429, which mean that the backend lacked
 /// capacity or time. If the status reports success, the provider's kind of error decides.
 pub fn settle(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, Option<Name>) {
-    let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
+    let error = |outcome, error_source, kind: &str| (outcome, error_source, Name::new(kind));
     let erred = answered.failed || answered.status.is_some_and(|status| status >= 400);
     match ending {
-        Ending::Rejected(refusal) => error(Outcome::Rejected, ending.fault(), refusal.as_str()),
+        Ending::Rejected(refusal) => {
+            error(Outcome::Rejected, ending.error_source(), refusal.as_str())
+        }
         _ if answered.finished && !erred => (Outcome::Ok, ErrorSource::None, None),
         Ending::TimedOut(limit) => {
             let kind = format!("timeout_{}", limit.as_str());
-            error(Outcome::Timeout, ending.fault(), &kind)
+            error(Outcome::Timeout, ending.error_source(), &kind)
         }
         _ if erred => failed(ending, answered),
         Ending::Complete if !answered.streamed || answered.lost => {
             (Outcome::Ok, ErrorSource::None, None)
         }
         Ending::Complete => error(Outcome::Truncated, ErrorSource::Upstream, "truncated"),
-        Ending::ClientDisconnected => error(Outcome::Cancelled, ending.fault(), "client_gone"),
-        Ending::RequestBodyFailed => error(Outcome::Cancelled, ending.fault(), "client_broke"),
+        Ending::ClientDisconnected => {
+            error(Outcome::Cancelled, ending.error_source(), "client_gone")
+        }
+        Ending::RequestBodyFailed => {
+            error(Outcome::Cancelled, ending.error_source(), "client_broke")
+        }
         Ending::UpstreamFailed(UpstreamFailure::MidBody) if answered.streamed => {
-            error(Outcome::Truncated, ending.fault(), failure_word(UpstreamFailure::MidBody))
+            error(Outcome::Truncated, ending.error_source(), failure_word(UpstreamFailure::MidBody))
         }
         Ending::UpstreamFailed(failure) => {
-            error(Outcome::Error, ending.fault(), failure_word(failure))
+            error(Outcome::Error, ending.error_source(), failure_word(failure))
         }
         Ending::Drained if answered.streamed => {
-            error(Outcome::Truncated, ending.fault(), "drained")
+            error(Outcome::Truncated, ending.error_source(), "drained")
         }
-        Ending::Drained => error(Outcome::Error, ending.fault(), "drained"),
+        Ending::Drained => error(Outcome::Error, ending.error_source(), "drained"),
     }
 }
 
@@ -69,13 +75,13 @@ fn failed(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, 
     let status = answered.status.filter(|status| *status >= 400);
     let status = status.and_then(|status| Name::new(&status.to_string()));
     let decisive = status.as_ref().or(answered.failure.as_ref());
-    let fault = if decisive.is_some_and(|kind| blames_client(kind.as_str())) {
+    let error_source = if decisive.is_some_and(|kind| blames_client(kind.as_str())) {
         ErrorSource::Client
     } else {
         ErrorSource::Upstream
     };
     let kind = answered.failure.clone().or(status);
-    (Outcome::Error, fault, kind.or_else(|| Name::new("_OTHER")))
+    (Outcome::Error, error_source, kind.or_else(|| Name::new("_OTHER")))
 }
 
 const fn failure_word(failure: UpstreamFailure) -> &'static str {
@@ -95,8 +101,8 @@ mod tests {
     use tokengauge_types::event::{RejectReason, TimeoutKind};
 
     fn told(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, String) {
-        let (outcome, fault, kind) = settle(ending, answered);
-        (outcome, fault, kind.map(|kind| kind.to_string()).unwrap_or_default())
+        let (outcome, error_source, kind) = settle(ending, answered);
+        (outcome, error_source, kind.map(|kind| kind.to_string()).unwrap_or_default())
     }
 
     fn stream(finished: bool) -> ResponseSummary {

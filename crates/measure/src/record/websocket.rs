@@ -70,13 +70,13 @@ impl WebSocket {
         if let Some(code) = self.failing_code() {
             let kind = session.error.clone();
             let mistaken = kind.as_ref().is_some_and(|kind| blames_client(kind.as_str()));
-            let fault = if mistaken || CLIENT_TO_BLAME.contains(&code) {
+            let error_source = if mistaken || CLIENT_TO_BLAME.contains(&code) {
                 ErrorSource::Client
             } else {
                 ErrorSource::Upstream
             };
             let kind = kind.or_else(|| Name::new(&format!("websocket_{code}")));
-            return (Outcome::Error, fault, kind);
+            return (Outcome::Error, error_source, kind);
         }
         if session.failed {
             let kind = session.error.clone().or_else(|| Name::new("_OTHER"));
@@ -130,9 +130,9 @@ mod tests {
         ending: Ending,
         session: &Session,
     ) -> (Outcome, ErrorSource, String) {
-        let (outcome, fault, kind) = socket.settle(ending, session);
+        let (outcome, error_source, kind) = socket.settle(ending, session);
         let kind = kind.map(|kind| kind.to_string());
-        (outcome, fault, kind.unwrap_or_default())
+        (outcome, error_source, kind.unwrap_or_default())
     }
 
     const OK: (Outcome, ErrorSource, String) = (Outcome::Ok, ErrorSource::None, String::new());

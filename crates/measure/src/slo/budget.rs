@@ -55,7 +55,7 @@ impl Window {
         Self { length, slots: RollingWindow::new(length / SLOTS, SLOTS as usize) }
     }
 
-    pub(super) fn note(&mut self, at: MonotonicInstant, counts: Counts) {
+    pub(super) fn record(&mut self, at: MonotonicInstant, counts: Counts) {
         let number = self.slots.number(at);
         if let Some(slot) = self.slots.slot(number) {
             slot.add(counts);
@@ -176,8 +176,8 @@ mod tests {
                 let bad = if burns { bad } else { 0 };
                 let good = 10_000 - bad;
                 let at = MonotonicInstant::from_secs(hour * HOUR + HOUR / 2);
-                month.note(at, Counts { good, bad });
-                long.note(at, Counts { good, bad });
+                month.record(at, Counts { good, bad });
+                long.record(at, Counts { good, bad });
             }
             let now = MonotonicInstant::from_secs(MONTH);
             close(long.counts(now).burn(TARGET), rate);
@@ -213,8 +213,8 @@ mod tests {
         let mut window = window(300);
         let width = 2_500_000_000;
         let slot = 4 * width;
-        window.note(MonotonicInstant::from_nanos(slot), BAD);
-        window.note(MonotonicInstant::from_nanos(slot + width - 1), GOOD);
+        window.record(MonotonicInstant::from_nanos(slot), BAD);
+        window.record(MonotonicInstant::from_nanos(slot + width - 1), GOOD);
         let at = |nanos| window.counts(MonotonicInstant::from_nanos(nanos));
         let both = Counts { good: 1, bad: 1 };
         assert_eq!(at(slot + width - 1), both, "as soon as they are noted");
@@ -226,21 +226,21 @@ mod tests {
     #[test]
     fn neighbouring_slots_expire_one_after_the_other() {
         let mut window = window(300);
-        window.note(MonotonicInstant::from_nanos(2_499_999_999), BAD);
-        window.note(MonotonicInstant::from_nanos(2_500_000_000), GOOD);
+        window.record(MonotonicInstant::from_nanos(2_499_999_999), BAD);
+        window.record(MonotonicInstant::from_nanos(2_500_000_000), GOOD);
         assert_eq!(window.counts(MonotonicInstant::from_nanos(302_500_000_000)), GOOD);
     }
 
     #[test]
     fn a_clock_jump_leaves_no_old_events_and_a_late_clock_loses_none() {
         let mut window = window(300);
-        window.note(MonotonicInstant::from_secs(10), BAD);
+        window.record(MonotonicInstant::from_secs(10), BAD);
         let later = MonotonicInstant::from_secs(10 * DAY);
         assert_eq!(window.counts(later), Counts::default(), "read before it is written to");
-        window.note(later, GOOD);
+        window.record(later, GOOD);
         assert_eq!(window.counts(later), GOOD);
-        window.note(later.saturating_sub(Duration::from_secs(299)), BAD);
-        window.note(later.saturating_sub(Duration::from_secs(400)), BAD);
+        window.record(later.saturating_sub(Duration::from_secs(299)), BAD);
+        window.record(later.saturating_sub(Duration::from_secs(400)), BAD);
         assert_eq!(window.counts(later), Counts { good: 1, bad: 1 });
     }
 
@@ -249,7 +249,7 @@ mod tests {
         let mut before = window(300);
         for second in 700..1_000 {
             let counts = Counts { good: second, bad: 1 };
-            before.note(MonotonicInstant::from_secs(second), counts);
+            before.record(MonotonicInstant::from_secs(second), counts);
         }
         let now = MonotonicInstant::from_secs(1_000);
         let length = Duration::from_secs(300);
@@ -257,8 +257,8 @@ mod tests {
         for second in 1_000..1_400 {
             let at = MonotonicInstant::from_secs(second);
             assert_eq!(after.counts(at), before.counts(at), "{second}");
-            after.note(at, BAD);
-            before.note(at, BAD);
+            after.record(at, BAD);
+            before.record(at, BAD);
         }
         let number = now.nanos() / 2_500_000_000;
         assert!(Window::restored(length, &[(number, 1, 1)], now).is_some());
@@ -333,7 +333,7 @@ mod tests {
             events.sort_unstable();
             let mut window = window(length);
             for &(at, good) in &events {
-                window.note(MonotonicInstant::from_nanos(at), if good { GOOD } else { BAD });
+                window.record(MonotonicInstant::from_nanos(at), if good { GOOD } else { BAD });
             }
             let count = |oldest: u64| {
                 let kept = || events.iter().filter(|(at, _)| *at >= oldest);

@@ -6,11 +6,11 @@ use tokengauge_types::clock::MonotonicInstant;
 
 /// Maximum number of stored gaps. Beyond this limit, the two gaps closest to each other merge, so that coverage is at
 /// most understated. Only a process with more restarts in a window loses precision.
-const MOST_GAPS: usize = 64;
+const MAX_GAPS: usize = 64;
 
 /// Divisor of a window's length: a window counts as covered if the gaps take at most a tenth of it. No event is
 /// missing, because the proxy served nothing during a gap. But what clients experienced during a gap is unknown.
-const MISSED_AT_MOST: u32 = 10;
+const GAP_DIVISOR: u32 = 10;
 
 /// Periods in which an SLO was observed, on the timeline of its windows.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -38,10 +38,10 @@ impl Coverage {
             }
             before = to;
         }
-        (before <= now && gaps.len() <= MOST_GAPS).then_some(Self { since, gaps })
+        (before <= now && gaps.len() <= MAX_GAPS).then_some(Self { since, gaps })
     }
 
-    pub(super) const fn begun(&self) -> MonotonicInstant {
+    pub(super) const fn start(&self) -> MonotonicInstant {
         self.since
     }
 
@@ -50,36 +50,36 @@ impl Coverage {
     }
 
     /// Records a gap: nothing was observed between `from` and `to`. Both instants must lie after all previous gaps.
-    pub(super) fn miss(&mut self, from: MonotonicInstant, to: MonotonicInstant) {
+    pub(super) fn add_gap(&mut self, from: MonotonicInstant, to: MonotonicInstant) {
         let from = self.gaps.last().map_or(from, |(_, end)| from.max(*end));
         if from >= to {
             return;
         }
         self.gaps.push((from, to));
-        if self.gaps.len() > MOST_GAPS {
-            self.join_the_nearest();
+        if self.gaps.len() > MAX_GAPS {
+            self.merge_nearest_gaps();
         }
     }
 
     /// Returns the observed part of the `length` before `at`.
     pub(super) fn observed(&self, at: MonotonicInstant, length: Duration) -> Duration {
         let begin = at.saturating_sub(length).max(self.since);
-        at.since(begin).saturating_sub(self.missed(begin, at))
+        at.since(begin).saturating_sub(self.gap_time(begin, at))
     }
 
     /// Returns whether gaps take at most a tenth of the window of this length that ends at `at`.
     pub(super) fn covers(&self, at: MonotonicInstant, length: Duration) -> bool {
         let begin = at.saturating_sub(length);
-        at.since(self.since) >= length && self.missed(begin, at) <= length / MISSED_AT_MOST
+        at.since(self.since) >= length && self.gap_time(begin, at) <= length / GAP_DIVISOR
     }
 
-    fn missed(&self, begin: MonotonicInstant, end: MonotonicInstant) -> Duration {
+    fn gap_time(&self, begin: MonotonicInstant, end: MonotonicInstant) -> Duration {
         let within =
             |&(from, to): &(MonotonicInstant, MonotonicInstant)| to.min(end).since(from.max(begin));
         self.gaps.iter().map(within).sum()
     }
 
-    fn join_the_nearest(&mut self) {
+    fn merge_nearest_gaps(&mut self) {
         let between = |pair: &[(MonotonicInstant, MonotonicInstant)]| match pair {
             [(_, end), (begin, _)] => begin.since(*end),
             _ => Duration::MAX,
@@ -120,10 +120,10 @@ mod tests {
     #[test]
     fn a_gap_of_a_tenth_is_tolerated_and_a_longer_gap_once_it_has_moved_out() {
         let mut coverage = Coverage::since(at(0));
-        coverage.miss(at(1_000), at(1_030));
+        coverage.add_gap(at(1_000), at(1_030));
         assert!(coverage.covers(at(1_030), secs(300)));
         assert_eq!(coverage.observed(at(1_030), secs(300)), secs(270));
-        coverage.miss(at(1_050), at(1_051));
+        coverage.add_gap(at(1_050), at(1_051));
         assert!(!coverage.covers(at(1_051), secs(300)));
         assert!(!coverage.covers(at(1_300), secs(300)));
         assert!(coverage.covers(at(1_301), secs(300)), "a second has left");
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn gaps_are_in_order_and_do_not_overlap() {
         let mut coverage = Coverage::since(at(0));
-        coverage.miss(at(10), at(20));
-        coverage.miss(at(15), at(30));
-        coverage.miss(at(25), at(28));
+        coverage.add_gap(at(10), at(20));
+        coverage.add_gap(at(15), at(30));
+        coverage.add_gap(at(25), at(28));
         assert_eq!(coverage.gaps(), [(at(10), at(20)), (at(20), at(30))]);
         assert_eq!(coverage.observed(at(40), secs(40)), secs(20));
     }
@@ -146,11 +146,11 @@ mod tests {
         let mut coverage = Coverage::since(at(0));
         let mut observed = 0;
         for gap in 1..=1_000 {
-            coverage.miss(at(gap * 10), at(gap * 10 + 1));
+            coverage.add_gap(at(gap * 10), at(gap * 10 + 1));
             observed += 9;
             assert!(coverage.observed(at(gap * 10 + 1), secs(90_000)) <= secs(observed + 1));
         }
-        assert_eq!(coverage.gaps().len(), MOST_GAPS);
+        assert_eq!(coverage.gaps().len(), MAX_GAPS);
     }
 
     #[test]

@@ -16,12 +16,12 @@ pub struct Deadline {
     /// Longest time since the receipt of the request headers that counts as good. Time in which the client did not read
     /// is not included.
     pub limit: Duration,
-    pub awaited: Awaited,
+    pub event: DeadlineEvent,
 }
 
 /// The event that meets a deadline.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Awaited {
+pub enum DeadlineEvent {
     FirstToken,
     End,
 }
@@ -35,13 +35,13 @@ impl Objective {
         &self,
         subject: &Subject<'_>,
         accepted: MonotonicInstant,
-    ) -> Option<(Duration, Awaited)> {
+    ) -> Option<(Duration, DeadlineEvent)> {
         let is_counted = self.counting.exclude.is_empty()
             && accepted >= MonotonicInstant::ZERO + self.counting.warmup
             && subject.operation != Operation::Realtime;
         let limit = match self.indicator {
-            Sli::TimeToFirstToken(limit) if subject.stream => (limit, Awaited::FirstToken),
-            Sli::Duration(limit) => (limit, Awaited::End),
+            Sli::TimeToFirstToken(limit) if subject.stream => (limit, DeadlineEvent::FirstToken),
+            Sli::Duration(limit) => (limit, DeadlineEvent::End),
             Sli::TimeToFirstToken(_)
             | Sli::FirstVisible(_)
             | Sli::Availability
@@ -65,7 +65,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn deadline(indicator: Sli, counting: CountingRules, stream: bool) -> Option<Awaited> {
+    fn deadline(indicator: Sli, counting: CountingRules, stream: bool) -> Option<DeadlineEvent> {
         let objective = Objective { indicator, counting, ..objective("a") };
         let route = Label::known("default");
         let subject = Subject {
@@ -75,16 +75,16 @@ mod tests {
             operation: Operation::Chat,
             stream,
         };
-        objective.deadline(&subject, at(0)).map(|(_, awaited)| awaited)
+        objective.deadline(&subject, at(0)).map(|(_, event)| event)
     }
 
     #[test]
     fn only_slis_on_elapsed_time_have_a_deadline() {
         let of = |indicator, stream| deadline(indicator, CountingRules::default(), stream);
-        assert_eq!(of(Sli::TimeToFirstToken(SECOND), true), Some(Awaited::FirstToken));
+        assert_eq!(of(Sli::TimeToFirstToken(SECOND), true), Some(DeadlineEvent::FirstToken));
         assert_eq!(of(Sli::TimeToFirstToken(SECOND), false), None, "it has no first token");
         for stream in [true, false] {
-            assert_eq!(of(Sli::Duration(SECOND), stream), Some(Awaited::End));
+            assert_eq!(of(Sli::Duration(SECOND), stream), Some(DeadlineEvent::End));
         }
         for other in [Sli::FirstVisible(SECOND), Sli::Availability, Sli::OutputRate(1.0)] {
             assert_eq!(of(other, true), None, "{other:?}");
@@ -101,6 +101,6 @@ mod tests {
         let warming = CountingRules { warmup: accepted + SECOND, ..CountingRules::default() };
         assert_eq!(of(warming), None);
         let warm = CountingRules { warmup: accepted, ..CountingRules::default() };
-        assert_eq!(of(warm), Some(Awaited::End));
+        assert_eq!(of(warm), Some(DeadlineEvent::End));
     }
 }

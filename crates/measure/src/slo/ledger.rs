@@ -6,8 +6,8 @@ use crate::record::{Record, Verdict};
 use crate::slo::budget::{Counts, Course, Window};
 use crate::slo::coverage::Coverage;
 use crate::slo::scope::{Filter, Subject};
-use crate::slo::slices::{Closed, Slices};
-use crate::slo::state::Kept;
+use crate::slo::slices::{ClosedSlice, Slices};
+use crate::slo::state::SavedSlo;
 use crate::slo::{
     BURN_WINDOWS, CorruptState, Deadline, Objective, Reading, Restored, Sli, SloState,
     WeightedVerdict,
@@ -17,7 +17,7 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 /// All SLOs with their history.
 #[derive(Debug)]
 pub struct SloTracker {
-    accounts: Vec<Account>,
+    slos: Vec<SloHistory>,
     /// Offset that is added to the process clock for all windows. It covers earlier processes and the time between
     /// them, so that windows continue after a restart.
     ahead: Duration,
@@ -26,75 +26,74 @@ pub struct SloTracker {
 impl SloTracker {
     /// Creates a tracker whose SLOs are observed since the process start.
     pub fn new(objectives: Vec<Objective>) -> Self {
-        let open = |objective| Account::open(objective, MonotonicInstant::ZERO, Duration::ZERO);
-        Self { accounts: objectives.into_iter().map(open).collect(), ahead: Duration::ZERO }
+        let new = |objective| SloHistory::new(objective, MonotonicInstant::ZERO, Duration::ZERO);
+        Self { slos: objectives.into_iter().map(new).collect(), ahead: Duration::ZERO }
     }
 
     /// Applies the SLOs of a new configuration. An unchanged SLO keeps its history; a changed or new SLO starts without
     /// history at `at`. The total of an SLO name continues in both cases, because counters must not decrease.
     pub fn replace(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         let ahead = self.ahead;
-        let mut former = std::mem::take(&mut self.accounts);
-        let take_over = |objective: Objective| {
+        let mut former = std::mem::take(&mut self.slos);
+        let continue_or_start = |objective: Objective| {
             let same = former.iter().position(|known| known.objective.name == objective.name);
             match same.map(|index| former.swap_remove(index)) {
                 Some(known) if known.objective == objective => known,
-                Some(known) => Account {
+                Some(known) => SloHistory {
                     total: known.total,
                     excluded: known.excluded,
-                    ..Account::open(objective, at, ahead)
+                    ..SloHistory::new(objective, at, ahead)
                 },
-                None => Account::open(objective, at, ahead),
+                None => SloHistory::new(objective, at, ahead),
             }
         };
-        self.accounts = objectives.into_iter().map(take_over).collect();
+        self.slos = objectives.into_iter().map(continue_or_start).collect();
     }
 
     pub fn objective(&self, index: usize) -> Option<&Objective> {
-        Some(&self.accounts.get(index)?.objective)
+        Some(&self.slos.get(index)?.objective)
     }
 
     /// Returns the verdicts of all SLOs that cover the request, each with the index of its SLO. No SLO covers plain
     /// HTTP.
     pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, WeightedVerdict)> {
-        let judge = move |(index, account): (usize, &Account)| {
+        let judge = move |(index, slo): (usize, &SloHistory)| {
             let call = record.call.as_ref()?;
-            let in_scope = account.filter.matches(&Subject::of(record, call));
-            let judged = in_scope.then(|| account.objective.judge(record, call));
+            let in_scope = slo.filter.matches(&Subject::of(record, call));
+            let judged = in_scope.then(|| slo.objective.judge(record, call));
             Some((index, judged??))
         };
-        self.accounts.iter().enumerate().filter_map(judge)
+        self.slos.iter().enumerate().filter_map(judge)
     }
 
     /// Returns the time limits of all SLOs that cover a request in flight, which was accepted at `accepted`.
     pub fn deadlines_of(&self, subject: &Subject<'_>, accepted: MonotonicInstant) -> Vec<Deadline> {
-        let accounts = self.accounts.iter().enumerate();
-        let in_scope = accounts.filter(|(_, account)| account.filter.matches(subject));
-        let deadline = |(index, account): (usize, &Account)| {
-            let (limit, awaited) = account.objective.deadline(subject, accepted)?;
-            Some(Deadline { objective: index, limit, awaited })
+        let slos = self.slos.iter().enumerate();
+        let in_scope = slos.filter(|(_, slo)| slo.filter.matches(subject));
+        let deadline = |(index, slo): (usize, &SloHistory)| {
+            let (limit, event) = slo.objective.deadline(subject, accepted)?;
+            Some(Deadline { objective: index, limit, event })
         };
         in_scope.filter_map(deadline).collect()
     }
 
     /// Records a verdict. Excluded events are only counted.
-    pub fn note(&mut self, at: MonotonicInstant, index: usize, judged: WeightedVerdict) {
+    pub fn record(&mut self, at: MonotonicInstant, index: usize, judged: WeightedVerdict) {
         let at = at + self.ahead;
-        if let Some(account) = self.accounts.get_mut(index) {
-            account.enter(at, judged);
+        if let Some(slo) = self.slos.get_mut(index) {
+            slo.record(at, judged);
         }
     }
 
     /// Returns whether any SLO judges minutes of the system and needs samples of the streams in flight.
     pub fn has_slices(&self) -> bool {
-        self.accounts.iter().any(|account| account.slices.is_some())
+        self.slos.iter().any(|slo| slo.slices.is_some())
     }
 
     /// Returns the indices of the SLOs that judge minutes of the system and cover a stream in flight.
     pub fn slices_of(&self, subject: &Subject<'_>) -> Vec<usize> {
-        let accounts = self.accounts.iter().enumerate();
-        accounts
-            .filter(|(_, account)| account.slices.is_some() && account.filter.matches(subject))
+        let slos = self.slos.iter().enumerate();
+        slos.filter(|(_, slo)| slo.slices.is_some() && slo.filter.matches(subject))
             .map(|(index, _)| index)
             .collect()
     }
@@ -103,26 +102,26 @@ impl SloTracker {
     pub fn stream(&mut self, at: MonotonicInstant, indices: &[usize], tokens: u64) {
         let ahead = self.ahead;
         for index in indices {
-            if let Some(account) = self.accounts.get_mut(*index) {
-                account.slice(ahead, |slices| slices.add(at, tokens));
+            if let Some(slo) = self.slos.get_mut(*index) {
+                slo.slice(ahead, |slices| slices.add(at, tokens));
             }
         }
     }
 
     /// Records the number of streams in flight at `at`, for each index that [`slices_of`](Self::slices_of) returned.
     /// Callers do this about every 250 ms.
-    pub fn look(&mut self, at: MonotonicInstant, streams: impl Fn(usize) -> u32) {
+    pub fn sample(&mut self, at: MonotonicInstant, streams: impl Fn(usize) -> u32) {
         let ahead = self.ahead;
-        for (index, account) in self.accounts.iter_mut().enumerate() {
-            account.slice(ahead, |slices| slices.look(at, streams(index)));
+        for (index, slo) in self.slos.iter_mut().enumerate() {
+            slo.slice(ahead, |slices| slices.sample(at, streams(index)));
         }
     }
 
     /// Excludes the current minute of time-slice SLOs, because part of a stream was not observed.
-    pub fn lose(&mut self) {
-        for account in &mut self.accounts {
-            if let Some(slices) = account.slices.as_deref_mut() {
-                slices.lose();
+    pub fn mark_unobserved(&mut self) {
+        for slo in &mut self.slos {
+            if let Some(slices) = slo.slices.as_deref_mut() {
+                slices.mark_unobserved();
             }
         }
     }
@@ -130,8 +129,8 @@ impl SloTracker {
     /// Returns the state of each SLO at `at`, in the order of the configuration.
     pub fn reading(&self, at: MonotonicInstant) -> Vec<Reading> {
         let at = at + self.ahead;
-        let accounts = self.accounts.iter();
-        accounts.map(|account| account.reading(at)).collect()
+        let slos = self.slos.iter();
+        slos.map(|slo| slo.reading(at)).collect()
     }
 
     /// Returns the state to save, with which a later process continues this tracker. `wall` is the wall-clock time of
@@ -141,7 +140,7 @@ impl SloTracker {
         SloState {
             wall: wall.unix_nanos(),
             clock: clock.nanos(),
-            accounts: self.accounts.iter().map(|it| it.kept(clock)).collect(),
+            slos: self.slos.iter().map(|slo| slo.saved(clock)).collect(),
         }
     }
 
@@ -164,28 +163,28 @@ impl SloTracker {
         // no instant may precede the start of the timeline.
         let ahead = (clock + down).since(at);
         let mut objectives = 0;
-        let mut accounts = Vec::with_capacity(self.accounts.len());
-        for account in &self.accounts {
-            let objective = account.objective.clone();
+        let mut slos = Vec::with_capacity(self.slos.len());
+        for slo in &self.slos {
+            let objective = slo.objective.clone();
             let identity = identity(&objective);
-            let fresh = Account::open(objective, at, ahead);
-            let kept = state.accounts.iter().find(|kept| kept.identity == identity);
-            accounts.push(match kept {
-                Some(kept) => {
+            let fresh = SloHistory::new(objective, at, ahead);
+            let saved = state.slos.iter().find(|saved| saved.identity == identity);
+            slos.push(match saved {
+                Some(saved) => {
                     objectives += 1;
-                    fresh.going_on(kept, clock).ok_or(CorruptState)?
+                    fresh.restored(saved, clock).ok_or(CorruptState)?
                 }
                 None => fresh,
             });
         }
-        (self.accounts, self.ahead) = (accounts, ahead);
+        (self.slos, self.ahead) = (slos, ahead);
         Ok(Restored { objectives, down, set_back: (!set_back.is_zero()).then_some(set_back) })
     }
 }
 
 /// One SLO with its history in eight windows, which take 16 KiB. Instants are on the tracker's timeline.
 #[derive(Debug)]
-struct Account {
+struct SloHistory {
     objective: Objective,
     filter: Filter,
     coverage: Coverage,
@@ -197,10 +196,10 @@ struct Account {
     slices: Option<Box<Slices>>,
 }
 
-impl Account {
+impl SloHistory {
     /// Creates an SLO without history. It is observed from `at` on, or from the end of the start-up period if that is
     /// later.
-    fn open(objective: Objective, at: MonotonicInstant, ahead: Duration) -> Self {
+    fn new(objective: Objective, at: MonotonicInstant, ahead: Duration) -> Self {
         let warm = MonotonicInstant::ZERO + objective.counting.warmup;
         let slices = if let Sli::SystemRate { floor, min_streams } = objective.indicator {
             Some(Box::new(Slices::new(floor, min_streams, warm)))
@@ -220,19 +219,19 @@ impl Account {
     }
 
     /// Continues with the history that was saved at `clock`. `None` if the history is invalid.
-    fn going_on(mut self, kept: &Kept, clock: MonotonicInstant) -> Option<Self> {
+    fn restored(mut self, saved: &SavedSlo, clock: MonotonicInstant) -> Option<Self> {
         let gap = |&(from, to): &(u64, u64)| {
             (MonotonicInstant::from_nanos(from), MonotonicInstant::from_nanos(to))
         };
-        let gaps = kept.gaps.iter().map(gap).collect();
-        let since = MonotonicInstant::from_nanos(kept.since);
-        let resumed = self.coverage.begun();
+        let gaps = saved.gaps.iter().map(gap).collect();
+        let since = MonotonicInstant::from_nanos(saved.since);
+        let resumed = self.coverage.start();
         // State saved during warm-up has no observed time yet.
         if since <= clock {
             self.coverage = Coverage::restored(since, gaps, clock)?;
-            self.coverage.miss(clock, resumed);
+            self.coverage.add_gap(clock, resumed);
         }
-        let [budget, burn @ ..] = kept.windows.as_slice() else {
+        let [budget, burn @ ..] = saved.windows.as_slice() else {
             return None;
         };
         if burn.len() != self.burn.len() {
@@ -245,28 +244,28 @@ impl Account {
         Some(self)
     }
 
-    fn kept(&self, clock: MonotonicInstant) -> Kept {
+    fn saved(&self, clock: MonotonicInstant) -> SavedSlo {
         // A gap caused by a warm-up may extend past the current time.
         let gap = |(from, to): &(MonotonicInstant, MonotonicInstant)| {
             (from.nanos(), (*to).min(clock).nanos())
         };
         let windows = std::iter::once(&self.budget).chain(&self.burn);
-        Kept {
+        SavedSlo {
             identity: identity(&self.objective),
-            since: self.coverage.begun().nanos(),
+            since: self.coverage.start().nanos(),
             gaps: self.coverage.gaps().iter().map(gap).collect(),
             windows: windows.map(Window::held).collect(),
         }
     }
 
-    fn slice(&mut self, ahead: Duration, of: impl FnOnce(&mut Slices) -> Option<Closed>) {
+    fn slice(&mut self, ahead: Duration, of: impl FnOnce(&mut Slices) -> Option<ClosedSlice>) {
         let closed = self.slices.as_deref_mut().and_then(of);
-        if let Some(Closed { at, verdict }) = closed {
-            self.enter(at + ahead, WeightedVerdict { verdict, events: 1 });
+        if let Some(ClosedSlice { at, verdict }) = closed {
+            self.record(at + ahead, WeightedVerdict { verdict, events: 1 });
         }
     }
 
-    fn enter(&mut self, at: MonotonicInstant, judged: WeightedVerdict) {
+    fn record(&mut self, at: MonotonicInstant, judged: WeightedVerdict) {
         let WeightedVerdict { verdict, events } = judged;
         let counts = match verdict {
             Verdict::Good => Counts { good: events, bad: 0 },
@@ -277,9 +276,9 @@ impl Account {
             }
         };
         self.total.add(counts);
-        self.budget.note(at, counts);
+        self.budget.record(at, counts);
         for window in &mut self.burn {
-            window.note(at, counts);
+            window.record(at, counts);
         }
     }
 
@@ -334,12 +333,12 @@ mod tests {
         reading
     }
 
-    fn note(ledger: &mut SloTracker, at: MonotonicInstant, good: u64, bad: u64) {
+    fn record(ledger: &mut SloTracker, at: MonotonicInstant, good: u64, bad: u64) {
         for _ in 0..good {
-            ledger.note(at, 0, once(Verdict::Good));
+            ledger.record(at, 0, once(Verdict::Good));
         }
         for _ in 0..bad {
-            ledger.note(at, 0, once(Verdict::Bad));
+            ledger.record(at, 0, once(Verdict::Bad));
         }
     }
 
@@ -369,7 +368,7 @@ mod tests {
     fn excluded_exchanges_leave_no_trace() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(7_200);
-        ledger.note(at, 0, once(Verdict::Excluded));
+        ledger.record(at, 0, once(Verdict::Excluded));
         let reading = one(&ledger, at);
         assert_eq!((reading.good, reading.bad, reading.excluded), (0, 0, 1));
         assert_eq!(reading.counts, Counts::default());
@@ -382,7 +381,7 @@ mod tests {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         for (index, (name, length)) in BURN_WINDOWS.into_iter().enumerate() {
             let covered = MonotonicInstant::ZERO + length;
-            note(&mut ledger, covered, 98, 2);
+            record(&mut ledger, covered, 98, 2);
             let before = one(&ledger, MonotonicInstant::from_nanos(covered.nanos() - 1));
             assert_eq!(before.burn[index], None, "{name}");
             let reading = one(&ledger, covered);
@@ -395,12 +394,12 @@ mod tests {
     fn a_budget_covers_only_the_observed_time() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(1_800);
-        note(&mut ledger, at, 399, 1);
+        record(&mut ledger, at, 399, 1);
         let reading = one(&ledger, at);
         near(reading.budget, 0.75);
         assert_eq!(reading.covered, HOUR / 2);
         assert_eq!(reading.exhaustion, None, "a quarter of what it may burn");
-        note(&mut ledger, at, 0, 2);
+        record(&mut ledger, at, 0, 2);
         assert!(one(&ledger, at).budget.unwrap() > 0.25 && one(&ledger, at).exhaustion.is_none());
         assert_eq!(one(&ledger, MonotonicInstant::from_secs(999_999)).covered, 24 * HOUR);
     }
@@ -409,10 +408,10 @@ mod tests {
     fn a_budget_that_burns_faster_than_it_recovers_has_an_end() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         for hour in 0..23 {
-            note(&mut ledger, MonotonicInstant::from_secs(hour * 3_600), 1_000, 0);
+            record(&mut ledger, MonotonicInstant::from_secs(hour * 3_600), 1_000, 0);
         }
         let at = MonotonicInstant::from_secs(24 * 3_600);
-        note(&mut ledger, at.saturating_sub(HOUR * 3 / 4), 980, 20);
+        record(&mut ledger, at.saturating_sub(HOUR * 3 / 4), 980, 20);
         let reading = one(&ledger, at);
         near(reading.budget, 1.0 - 20.0 / 240.0);
         let seconds = (1.0 - 20.0 / 240.0) * 24.0 * 3_600.0 / 2.0;
@@ -444,7 +443,7 @@ mod tests {
                 let bad = (0..10_000).filter(|token| f64::from(*token) < bad).count() as u64;
                 let judged = [(Verdict::Good, 10_000 - bad), (Verdict::Bad, bad)];
                 for (verdict, events) in judged {
-                    ledger.note(at, 0, WeightedVerdict { verdict, events });
+                    ledger.record(at, 0, WeightedVerdict { verdict, events });
                 }
             }
             let reading = one(&ledger, MonotonicInstant::from_secs(MONTH * 3_600));
@@ -464,8 +463,8 @@ mod tests {
     fn an_objective_that_did_not_change_keeps_its_history() {
         let mut ledger = SloTracker::new(vec![objective("a"), objective("b")]);
         let at = MonotonicInstant::from_secs(4_000);
-        note(&mut ledger, at, 9, 1);
-        ledger.note(at, 1, once(Verdict::Bad));
+        record(&mut ledger, at, 9, 1);
+        ledger.record(at, 1, once(Verdict::Bad));
         let changed = Objective { target: 0.9, ..objective("a") };
         ledger.replace(at, vec![objective("c"), objective("b"), changed]);
         let readings = ledger.reading(at);
@@ -486,7 +485,7 @@ mod tests {
         let came = MonotonicInstant::from_secs(50_000);
         ledger.replace(came, vec![objective("a")]);
         let at = came + Duration::from_secs(299);
-        note(&mut ledger, at, 1, 0);
+        record(&mut ledger, at, 1, 0);
         assert_eq!(one(&ledger, at).burn[0], None);
         assert_eq!(one(&ledger, came + Duration::from_secs(300)).burn[0], Some(0.0));
     }
@@ -494,7 +493,7 @@ mod tests {
     #[test]
     fn an_index_without_an_objective_is_ignored() {
         let mut ledger = SloTracker::new(vec![]);
-        ledger.note(MonotonicInstant::ZERO, 3, once(Verdict::Bad));
+        ledger.record(MonotonicInstant::ZERO, 3, once(Verdict::Bad));
         assert!(ledger.reading(MonotonicInstant::ZERO).is_empty() && ledger.objective(0).is_none());
     }
 
@@ -516,7 +515,7 @@ mod tests {
         let state = ledger.state(at, wall(at, 1_000_000));
         let text = serde_json::to_string(&state).unwrap();
         let state: SloState = serde_json::from_str(&text).unwrap();
-        let objectives = ledger.accounts.iter().map(|it| it.objective.clone());
+        let objectives = ledger.slos.iter().map(|it| it.objective.clone());
         let mut next = SloTracker::new(objectives.collect());
         let told = next.restore(&state, age, wall(at, 1_000_000) + down);
         let told = told.unwrap();
@@ -528,7 +527,7 @@ mod tests {
     fn a_restart_continues_windows_and_resets_totals() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(40 * 3_600);
-        note(&mut ledger, at.saturating_sub(HOUR / 3), 990, 10);
+        record(&mut ledger, at.saturating_sub(HOUR / 3), 990, 10);
         let before = one(&ledger, at);
         let age = MonotonicInstant::from_secs(1);
         let next = restarted(&ledger, at, Duration::from_secs(20), age);
@@ -552,7 +551,7 @@ mod tests {
     fn events_older_than_the_window_are_gone_and_a_long_gap_hides_the_window() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(80 * 3_600);
-        note(&mut ledger, at, 90, 10);
+        record(&mut ledger, at, 90, 10);
         let next = restarted(&ledger, at, 2 * HOUR, MonotonicInstant::ZERO);
         let reading = one(&next, MonotonicInstant::ZERO);
         near(reading.budget, -9.0);
@@ -568,7 +567,7 @@ mod tests {
     fn a_wall_clock_set_back_passes_no_time() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(4_000);
-        note(&mut ledger, at, 9, 1);
+        record(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 500));
         let mut next = SloTracker::new(vec![objective("a")]);
         let told = next.restore(&state, MonotonicInstant::ZERO, wall(at, 200)).unwrap();
@@ -585,7 +584,7 @@ mod tests {
         let mut ledger = SloTracker::new(vec![objective("a"), objective("b")]);
         let at = MonotonicInstant::from_secs(4_000);
         for index in 0..2 {
-            ledger.note(at, index, once(Verdict::Bad));
+            ledger.record(at, index, once(Verdict::Bad));
         }
         let state = ledger.state(at, wall(at, 0));
         let changed = Objective { target: 0.98, ..objective("a") };
@@ -612,7 +611,7 @@ mod tests {
         assert_eq!(covered(&ledger, 59), Duration::ZERO);
         assert_eq!(covered(&ledger, 100), Duration::from_secs(40));
         let at = MonotonicInstant::from_secs(100);
-        ledger.note(at, 0, once(Verdict::Good));
+        ledger.record(at, 0, once(Verdict::Good));
         let next = restarted(&ledger, at, Duration::from_secs(7), MonotonicInstant::from_secs(1));
         assert_eq!(covered(&next, 59), Duration::from_secs(40));
         assert_eq!(covered(&next, 70), Duration::from_secs(50));
@@ -632,7 +631,7 @@ mod tests {
     fn an_invalid_state_is_rejected_and_changes_nothing() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(4_000);
-        note(&mut ledger, at, 9, 1);
+        record(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 0));
         let spoil = |spoil: fn(&mut SloState)| {
             let mut spoilt = state.clone();
@@ -646,9 +645,9 @@ mod tests {
             );
         };
         spoil(|state| state.clock = 1);
-        spoil(|state| state.accounts[0].windows.truncate(7));
-        spoil(|state| state.accounts[0].windows[3].push((u64::MAX, 1, 1)));
-        spoil(|state| state.accounts[0].gaps.push((9, 3)));
+        spoil(|state| state.slos[0].windows.truncate(7));
+        spoil(|state| state.slos[0].windows[3].push((u64::MAX, 1, 1)));
+        spoil(|state| state.slos[0].gaps.push((9, 3)));
     }
 
     #[test]
@@ -665,11 +664,11 @@ mod tests {
         assert_eq!(slices, [1]);
         for second in 0..=240 {
             let at = MonotonicInstant::from_secs(second);
-            ledger.look(at, |index| u32::from(slices.contains(&index)));
+            ledger.sample(at, |index| u32::from(slices.contains(&index)));
             let tokens = if second < 120 { 10 } else { 9 };
             ledger.stream(at, &slices, tokens);
             if second == 200 {
-                ledger.lose();
+                ledger.mark_unobserved();
             }
         }
         let readings = ledger.reading(MonotonicInstant::from_secs(240));
@@ -709,7 +708,7 @@ mod tests {
                 let day = step * STEP + gone;
                 let at = MonotonicInstant::from_secs(day - began);
                 let verdict = if good { Verdict::Good } else { Verdict::Bad };
-                ledger.note(at, 0, WeightedVerdict { verdict, events: tokens });
+                ledger.record(at, 0, WeightedVerdict { verdict, events: tokens });
                 let (good, bad) = if good { (tokens, 0) } else { (0, tokens) };
                 raw.push((day, Counts { good, bad }));
                 let mut sum = Counts::default();
@@ -742,7 +741,7 @@ mod tests {
                     1 => Verdict::Excluded,
                     _ => Verdict::Good,
                 };
-                ledger.note(MonotonicInstant::from_secs(step * STEP), 0, once(verdict));
+                ledger.record(MonotonicInstant::from_secs(step * STEP), 0, once(verdict));
             }
             let now = read * STEP;
             let share = |window: Duration| {

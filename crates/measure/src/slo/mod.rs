@@ -22,7 +22,7 @@ use serde::{Serialize, Serializer};
 
 pub use budget::Counts;
 pub use counting::{CountingRules, Exclusion};
-pub use deadline::{Awaited, Deadline};
+pub use deadline::{Deadline, DeadlineEvent};
 pub use indicator::Sli;
 pub use ledger::SloTracker;
 pub use preset::{Preset, PresetObjective};

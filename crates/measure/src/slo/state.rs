@@ -18,7 +18,8 @@ pub struct SloState {
     pub(super) wall: u64,
     /// Time of saving on the timeline.
     pub(super) clock: u64,
-    pub(super) accounts: Vec<Kept>,
+    #[serde(rename = "accounts")]
+    pub(super) slos: Vec<SavedSlo>,
 }
 
 impl SloState {
@@ -30,7 +31,7 @@ impl SloState {
 /// Saved history of one SLO.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Kept {
+pub(super) struct SavedSlo {
     /// Complete definition of the SLO as JSON. If the definition has changed, the SLO starts without history.
     pub(super) identity: String,
     pub(super) since: u64,

@@ -19,8 +19,8 @@ impl Objective {
     /// Judges a request. `None` if the SLI does not apply, for example time to first token to a non-streaming response.
     pub(super) fn judge(&self, record: &Record, call: &Call) -> Option<WeightedVerdict> {
         let Self { indicator, counting, .. } = self;
-        let standing = Standing::of(record, counting);
-        let verdict = indicator.judge(record, call, standing)?;
+        let result = RequestResult::of(record, counting);
+        let verdict = indicator.judge(record, call, result)?;
         let left_out = record.points.accept < MonotonicInstant::ZERO + counting.warmup
             || counting.is_burning_in(call)
             || counting.is_too_short(*indicator, call);
@@ -38,14 +38,14 @@ impl Sli {
     /// SLIs on tokens, output rates and stalls apply only to streams. SLIs on the duration and the total rate do not
     /// apply to WebSocket sessions, because the client chooses their length. [`Sli::SystemRate`] judges minutes, not
     /// requests.
-    fn judge(self, record: &Record, call: &Call, standing: Standing) -> Option<Verdict> {
+    fn judge(self, record: &Record, call: &Call, result: RequestResult) -> Option<Verdict> {
         let session = record.websocket.is_some();
         match self {
-            Self::Availability => Some(standing.verdict()),
+            Self::Availability => Some(result.verdict()),
             Self::Duration(_) | Self::TotalRate(_) if session => None,
-            Self::Duration(limit) => Some(duration(record, limit, standing)),
+            Self::Duration(limit) => Some(duration(record, limit, result)),
             Self::TotalRate(floor) => {
-                call.series.operation.generates().then(|| total_rate(record, call, floor, standing))
+                call.series.operation.generates().then(|| total_rate(record, call, floor, result))
             }
             Self::SystemRate { .. } => None,
             Self::TimeToFirstToken(_)
@@ -60,11 +60,11 @@ impl Sli {
             }
             Self::TimeToFirstToken(limit) => {
                 let time = record.points.time_to_first_token();
-                Some(first(record, call, time, limit, standing))
+                Some(first(record, call, time, limit, result))
             }
             Self::FirstVisible(limit) => {
                 let time = record.points.time_to_visible();
-                Some(first(record, call, time, limit, standing))
+                Some(first(record, call, time, limit, result))
             }
             Self::OutputRate(floor) | Self::TokensAboveRate(floor) => {
                 Some(held_against(call.rates.output, |rate| rate >= floor))
@@ -74,7 +74,7 @@ impl Sli {
                 let rated = call.rates.output.and(call.rates.time_per_output_token);
                 Some(held_against(rated, |time| time <= limit))
             }
-            Self::StallFree => Some(stall_free(call, standing)),
+            Self::StallFree => Some(stall_free(call, result)),
         }
     }
 }
@@ -87,34 +87,34 @@ fn held_against<T>(measured: Option<T>, is_good: impl FnOnce(T) -> bool) -> Verd
     }
 }
 
-fn duration(record: &Record, limit: Duration, standing: Standing) -> Verdict {
+fn duration(record: &Record, limit: Duration, result: RequestResult) -> Verdict {
     let Some(took) = record.points.duration() else {
         return Verdict::Excluded;
     };
-    match standing {
-        Standing::Served if took <= limit => Verdict::Good,
+    match result {
+        RequestResult::Served if took <= limit => Verdict::Good,
         // The exchange would have ended in time if the client had read without pauses.
-        Standing::Served if took.saturating_sub(record.blocked) <= limit => Verdict::Excluded,
-        Standing::Served | Standing::Failed => Verdict::Bad,
-        Standing::Excused if gave_up_after(record, limit) => Verdict::Bad,
-        Standing::Excused => Verdict::Excluded,
+        RequestResult::Served if took.saturating_sub(record.blocked) <= limit => Verdict::Excluded,
+        RequestResult::Served | RequestResult::Failed => Verdict::Bad,
+        RequestResult::Excused if gave_up_after(record, limit) => Verdict::Bad,
+        RequestResult::Excused => Verdict::Excluded,
     }
 }
 
-fn total_rate(record: &Record, call: &Call, floor: f64, standing: Standing) -> Verdict {
+fn total_rate(record: &Record, call: &Call, floor: f64, result: RequestResult) -> Verdict {
     let (Some(rate), Some(took)) = (call.rates.total, record.points.duration()) else {
         return Verdict::Excluded;
     };
     let unblocked = took.saturating_sub(record.blocked);
-    match standing {
-        Standing::Served if rate >= floor => Verdict::Good,
+    match result {
+        RequestResult::Served if rate >= floor => Verdict::Good,
         // The rate would have been high enough if the client had read without pauses.
-        Standing::Served if rate * took.as_secs_f64() >= floor * unblocked.as_secs_f64() => {
+        RequestResult::Served if rate * took.as_secs_f64() >= floor * unblocked.as_secs_f64() => {
             Verdict::Excluded
         }
-        Standing::Served => Verdict::Bad,
+        RequestResult::Served => Verdict::Bad,
         // A failed exchange has no comparable total rate; availability covers the failure.
-        Standing::Failed | Standing::Excused => Verdict::Excluded,
+        RequestResult::Failed | RequestResult::Excused => Verdict::Excluded,
     }
 }
 
@@ -124,7 +124,7 @@ fn first(
     call: &Call,
     time: Option<Duration>,
     limit: Duration,
-    standing: Standing,
+    result: RequestResult,
 ) -> Verdict {
     let unobserved = call.complete == Completeness::Unobserved;
     match time {
@@ -132,11 +132,11 @@ fn first(
         // The observer may have missed the first token, so a late one is not proven.
         Some(_) if unobserved => Verdict::Excluded,
         Some(_) => Verdict::Bad,
-        None => match standing {
-            Standing::Failed => Verdict::Bad,
-            Standing::Excused if !unobserved && gave_up_after(record, limit) => Verdict::Bad,
+        None => match result {
+            RequestResult::Failed => Verdict::Bad,
+            RequestResult::Excused if !unobserved && gave_up_after(record, limit) => Verdict::Bad,
             // A response without such a token: empty, a tool call, or only reasoning. None was due.
-            Standing::Served | Standing::Excused => Verdict::Excluded,
+            RequestResult::Served | RequestResult::Excused => Verdict::Excluded,
         },
     }
 }
@@ -150,13 +150,13 @@ fn gave_up_after(record: &Record, limit: Duration) -> bool {
 
 /// Judges stalls. A stall is bad, no matter how the stream ended. A stream without a stall is good only if it was
 /// served to its end.
-fn stall_free(call: &Call, standing: Standing) -> Verdict {
-    match standing {
+fn stall_free(call: &Call, result: RequestResult) -> Verdict {
+    match result {
         // The unobserved part may have ended a silence early, or may have caused one.
         _ if call.complete == Completeness::Unobserved => Verdict::Excluded,
         _ if !call.stalls.is_empty() => Verdict::Bad,
-        Standing::Served => Verdict::Good,
-        Standing::Failed | Standing::Excused => Verdict::Excluded,
+        RequestResult::Served => Verdict::Good,
+        RequestResult::Failed | RequestResult::Excused => Verdict::Excluded,
     }
 }
 
@@ -174,7 +174,7 @@ fn output_tokens(call: &Call) -> u64 {
 
 /// Result of a request for its SLOs, in which errors of the client are separate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Standing {
+enum RequestResult {
     Served,
     /// The backend, the network or this proxy made the request fail. An SLO covers what the client experiences, so the
     /// three are not distinguished.
@@ -183,11 +183,11 @@ enum Standing {
     Excused,
 }
 
-impl Standing {
+impl RequestResult {
     fn of(record: &Record, counting: &CountingRules) -> Self {
         if record.outcome == Outcome::Ok {
             Self::Served
-        } else if record.fault == ErrorSource::Client || counting.excuses(record) {
+        } else if record.error_source == ErrorSource::Client || counting.excuses(record) {
             Self::Excused
         } else {
             Self::Failed
@@ -248,8 +248,8 @@ mod tests {
             count: 1,
             total: Duration::from_secs(3),
             first: vec![Stall {
-                awaited: StallPhase::NextToken,
-                silence: StallKind::Silent,
+                phase: StallPhase::NextToken,
+                kind: StallKind::Silent,
                 begun: at(500),
                 raised: at(2_500),
                 lasted: Some(Duration::from_secs(3)),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn ended(outcome: Outcome, ending: Ending) -> Record {
-        Record { outcome, ending, fault: ending.fault(), ..stream() }
+        Record { outcome, ending, error_source: ending.error_source(), ..stream() }
     }
 
     /// Changes the record to a stream that ended without a token, `millis` after accept.
@@ -283,9 +283,9 @@ mod tests {
 
     fn refused(status: u16) -> Record {
         let answered = ResponseSummary { status: Some(status), ..ResponseSummary::default() };
-        let (outcome, fault, _) = settle(Ending::Complete, &answered);
+        let (outcome, error_source, _) = settle(Ending::Complete, &answered);
         let mut record = tokenless(ended(outcome, Ending::Complete), 20);
-        record.fault = fault;
+        record.error_source = error_source;
         record.http.status = Some(status);
         call(&mut record).streamed = false;
         record
@@ -325,10 +325,12 @@ mod tests {
 
     #[test]
     fn an_error_in_a_stream_is_bad_with_any_status() {
-        let record =
-            Record { fault: ErrorSource::Upstream, ..ended(Outcome::Error, Ending::Complete) };
+        let record = Record {
+            error_source: ErrorSource::Upstream,
+            ..ended(Outcome::Error, Ending::Complete)
+        };
         assert_eq!(verdicts(&record), [BAD, GOOD, GOOD, BAD]);
-        let blamed = Record { fault: ErrorSource::Client, ..record };
+        let blamed = Record { error_source: ErrorSource::Client, ..record };
         assert_eq!(verdicts(&blamed), [EXCLUDED, GOOD, GOOD, EXCLUDED]);
     }
 
@@ -386,7 +388,7 @@ mod tests {
         assert_eq!(judge(FIRST_TOKEN, &record), EXCLUDED);
         record.outcome = Outcome::Cancelled;
         record.ending = Ending::ClientDisconnected;
-        record.fault = ErrorSource::Client;
+        record.error_source = ErrorSource::Client;
         assert_eq!(judge(FIRST_TOKEN, &tokenless(record, 900)), EXCLUDED);
     }
 

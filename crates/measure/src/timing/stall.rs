@@ -8,7 +8,7 @@ use tokengauge_types::label_enum;
 
 /// Number of stalls per stream that are kept in detail; further stalls are only counted. A stream with more stalls is
 /// slow instead of stuck, so its first stalls are enough as examples.
-pub const MOST_KEPT: usize = 16;
+pub const MAX_STALL_DETAILS: usize = 16;
 
 label_enum! {
     /// Token that a stream is waiting for.
@@ -34,9 +34,9 @@ label_enum! {
 /// A stall of one stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Stall {
-    pub awaited: StallPhase,
+    pub phase: StallPhase,
     /// Kind of the stall when it was raised.
-    pub silence: StallKind,
+    pub kind: StallKind,
     /// Start of the stall: the time of the last token, or of the last progress of the request before the first token.
     pub begun: MonotonicInstant,
     /// When the silence reached the route's stall threshold.
@@ -51,7 +51,7 @@ pub struct Stall {
 pub struct Stalls {
     pub count: u32,
     pub total: Duration,
-    /// The first [`MOST_KEPT`] stalls.
+    /// The first [`MAX_STALL_DETAILS`] stalls.
     pub first: Vec<Stall>,
 }
 
@@ -65,9 +65,9 @@ impl Stalls {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StallThresholds {
     /// Threshold before the first token.
-    pub first: Duration,
+    pub first_token: Duration,
     /// Threshold after the first token.
-    pub next: Duration,
+    pub next_token: Duration,
 }
 
 impl StallThresholds {
@@ -77,7 +77,10 @@ impl StallThresholds {
     /// Returns the stall thresholds for a request on `route`. `reasons` is true if the request asks for reasoning.
     pub const fn of(route: &RouteFacts, reasons: bool) -> Self {
         let factor = if reasons { Self::REASONING_FACTOR } else { 1 };
-        Self { first: route.hung_after.saturating_mul(factor), next: route.stall_after }
+        Self {
+            first_token: route.first_token_after.saturating_mul(factor),
+            next_token: route.inter_token_after,
+        }
     }
 }
 
@@ -85,7 +88,7 @@ impl StallThresholds {
 /// the upload and at each token. It stops while the client does not read and while this process is paused.
 #[derive(Clone, Debug, Default)]
 pub struct StallClock {
-    awaited: StallPhase,
+    phase: StallPhase,
     /// Time of the last token or progress. `None` while the clock is stopped.
     since: Option<MonotonicInstant>,
     /// Time since `since` in which the client did not read.
@@ -93,7 +96,7 @@ pub struct StallClock {
     /// Time for which the client has not read so far. It moves to `blocked` when the next data arrives.
     pending: Duration,
     /// Time since `since` during which this process was paused.
-    own: Duration,
+    paused: Duration,
     /// Arrivals without a token since `since`.
     arrivals: u32,
     current: Option<Stall>,
@@ -110,15 +113,15 @@ impl StallClock {
         self.current.is_some()
     }
 
-    pub const fn awaited(&self) -> StallPhase {
-        self.awaited
+    pub const fn phase(&self) -> StallPhase {
+        self.phase
     }
 
     /// Restarts the clock because the backend received or produced data. If the stream was stalled, returns the stall
     /// with its duration.
-    pub fn progress(&mut self, at: MonotonicInstant, awaited: StallPhase) -> Option<Stall> {
+    pub fn restart(&mut self, at: MonotonicInstant, phase: StallPhase) -> Option<Stall> {
         let ended = self.stop(at);
-        self.awaited = awaited;
+        self.phase = phase;
         self.since = Some(at);
         ended
     }
@@ -146,12 +149,12 @@ impl StallClock {
     }
 
     /// Records an arrival without a token.
-    pub const fn arrival(&mut self) {
+    pub const fn record_arrival(&mut self) {
         self.arrivals = self.arrivals.saturating_add(1);
     }
 
     /// Records that the client did not read for `time` before the next data arrived.
-    pub fn block(&mut self, time: Duration) {
+    pub fn record_blocked(&mut self, time: Duration) {
         self.blocked += time;
         self.pending = Duration::ZERO;
     }
@@ -159,29 +162,30 @@ impl StallClock {
     /// Checks for a stall at `at`. Returns a stall only once, when the silence crosses the threshold; its `raised` is
     /// the time of the crossing.
     ///
-    /// `pending` is the time for which the client has not read and which [`block`](Self::block) has not recorded yet.
-    /// `own` is the time since [`since`](Self::since) in which this process was paused.
-    pub fn look(
+    /// `pending` is the time for which the client has not read and which
+    /// [`record_blocked`](Self::record_blocked) has not recorded yet. `paused` is the time since
+    /// [`since`](Self::since) in which this process was paused.
+    pub fn check(
         &mut self,
         at: MonotonicInstant,
         pending: Duration,
-        own: Duration,
-        patience: StallThresholds,
+        paused: Duration,
+        thresholds: StallThresholds,
     ) -> Option<Stall> {
         let begun = self.since?;
-        (self.pending, self.own) = (pending, own);
+        (self.pending, self.paused) = (pending, paused);
         if self.is_stalled() {
             return None;
         }
-        let (patience, opening) = match self.awaited {
+        let (threshold, opening) = match self.phase {
             // The first event of a response only acknowledges the request and is not a ping.
-            StallPhase::FirstToken => (patience.first, 1),
-            StallPhase::NextToken => (patience.next, 0),
+            StallPhase::FirstToken => (thresholds.first_token, 1),
+            StallPhase::NextToken => (thresholds.next_token, 0),
         };
-        let over = self.idle(at)?.checked_sub(patience)?;
+        let over = self.idle(at)?.checked_sub(threshold)?;
         let stall = Stall {
-            awaited: self.awaited,
-            silence: if self.arrivals > opening {
+            phase: self.phase,
+            kind: if self.arrivals > opening {
                 StallKind::KeepAliveOnly
             } else {
                 StallKind::Silent
@@ -192,7 +196,7 @@ impl StallClock {
         };
         self.current = Some(stall);
         self.stalls.count = self.stalls.count.saturating_add(1);
-        if self.stalls.first.len() < MOST_KEPT {
+        if self.stalls.first.len() < MAX_STALL_DETAILS {
             self.stalls.first.push(stall);
         }
         Some(stall)
@@ -201,7 +205,7 @@ impl StallClock {
     /// Returns how long the backend has been silent at `at`, minus the delays by the client and this proxy known at the
     /// last check.
     pub fn idle(&self, at: MonotonicInstant) -> Option<Duration> {
-        let excused = self.blocked + self.pending + self.own;
+        let excused = self.blocked + self.pending + self.paused;
         Some(at.since(self.since?).saturating_sub(excused))
     }
 
@@ -215,8 +219,10 @@ impl StallClock {
 mod tests {
     use super::*;
 
-    const PATIENCE: StallThresholds =
-        StallThresholds { first: Duration::from_secs(30), next: Duration::from_secs(2) };
+    const THRESHOLDS: StallThresholds = StallThresholds {
+        first_token: Duration::from_secs(30),
+        next_token: Duration::from_secs(2),
+    };
 
     fn at(millis: u64) -> MonotonicInstant {
         MonotonicInstant::from_millis(millis)
@@ -226,30 +232,30 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn look(watch: &mut StallClock, now: u64) -> Option<Stall> {
-        watch.look(at(now), Duration::ZERO, Duration::ZERO, PATIENCE)
+    fn check(clock: &mut StallClock, now: u64) -> Option<Stall> {
+        clock.check(at(now), Duration::ZERO, Duration::ZERO, THRESHOLDS)
     }
 
     fn streaming(from: u64) -> StallClock {
-        let mut watch = StallClock::default();
-        assert_eq!(watch.progress(at(from), StallPhase::NextToken), None);
-        watch
+        let mut clock = StallClock::default();
+        assert_eq!(clock.restart(at(from), StallPhase::NextToken), None);
+        clock
     }
 
     #[test]
     fn a_stall_is_reported_once_exactly_at_the_threshold() {
-        let mut watch = streaming(1_000);
-        assert_eq!(look(&mut watch, 2_999), None);
-        let stall = look(&mut watch, 3_140).unwrap();
+        let mut clock = streaming(1_000);
+        assert_eq!(check(&mut clock, 2_999), None);
+        let stall = check(&mut clock, 3_140).unwrap();
         assert_eq!((stall.begun, stall.raised), (at(1_000), at(3_000)));
-        assert_eq!((stall.silence, stall.lasted), (StallKind::Silent, None));
-        assert_eq!(look(&mut watch, 4_000), None, "told once");
-        let ended = watch.progress(at(6_500), StallPhase::NextToken).unwrap();
+        assert_eq!((stall.kind, stall.lasted), (StallKind::Silent, None));
+        assert_eq!(check(&mut clock, 4_000), None, "reported once");
+        let ended = clock.restart(at(6_500), StallPhase::NextToken).unwrap();
         assert_eq!(ended.lasted, Some(millis(5_500)));
-        assert_eq!(look(&mut watch, 8_499), None);
-        assert!(look(&mut watch, 8_500).is_some(), "the next one");
-        watch.stop(at(9_000));
-        let stalls = watch.into_stalls();
+        assert_eq!(check(&mut clock, 8_499), None);
+        assert!(check(&mut clock, 8_500).is_some(), "the next one");
+        clock.stop(at(9_000));
+        let stalls = clock.into_stalls();
         assert_eq!((stalls.count, stalls.total), (2, millis(5_500 + 2_500)));
         assert_eq!(stalls.first[0].lasted, Some(millis(5_500)));
         assert_eq!(stalls.first[1].lasted, Some(millis(2_500)));
@@ -257,58 +263,58 @@ mod tests {
 
     #[test]
     fn the_stall_clock_starts_with_the_progress_of_the_request() {
-        let mut watch = StallClock::default();
-        assert_eq!(look(&mut watch, 100_000), None);
-        watch.progress(at(1_000), StallPhase::FirstToken);
-        watch.progress(at(20_000), StallPhase::FirstToken);
-        assert_eq!(look(&mut watch, 49_999), None);
-        let stall = look(&mut watch, 50_000).unwrap();
-        assert_eq!((stall.awaited, stall.begun), (StallPhase::FirstToken, at(20_000)));
+        let mut clock = StallClock::default();
+        assert_eq!(check(&mut clock, 100_000), None);
+        clock.restart(at(1_000), StallPhase::FirstToken);
+        clock.restart(at(20_000), StallPhase::FirstToken);
+        assert_eq!(check(&mut clock, 49_999), None);
+        let stall = check(&mut clock, 50_000).unwrap();
+        assert_eq!((stall.phase, stall.begun), (StallPhase::FirstToken, at(20_000)));
     }
 
     #[test]
     fn keep_alives_differ_from_silence_and_the_first_event_is_not_a_keep_alive() {
-        let mut watch = StallClock::default();
-        watch.progress(at(0), StallPhase::FirstToken);
-        watch.arrival();
-        assert_eq!(look(&mut watch, 30_000).unwrap().silence, StallKind::Silent);
-        watch.progress(at(40_000), StallPhase::NextToken);
-        watch.arrival();
-        assert_eq!(look(&mut watch, 42_000).unwrap().silence, StallKind::KeepAliveOnly);
-        watch.progress(at(43_000), StallPhase::NextToken);
-        assert_eq!(look(&mut watch, 45_000).unwrap().silence, StallKind::Silent);
+        let mut clock = StallClock::default();
+        clock.restart(at(0), StallPhase::FirstToken);
+        clock.record_arrival();
+        assert_eq!(check(&mut clock, 30_000).unwrap().kind, StallKind::Silent);
+        clock.restart(at(40_000), StallPhase::NextToken);
+        clock.record_arrival();
+        assert_eq!(check(&mut clock, 42_000).unwrap().kind, StallKind::KeepAliveOnly);
+        clock.restart(at(43_000), StallPhase::NextToken);
+        assert_eq!(check(&mut clock, 45_000).unwrap().kind, StallKind::Silent);
     }
 
     #[test]
     fn time_of_the_client_is_not_attributed_to_the_backend() {
-        let mut watch = streaming(0);
+        let mut clock = streaming(0);
         // The client has not read for 5 s, so the clock is paused.
-        assert_eq!(watch.look(at(5_000), millis(4_990), Duration::ZERO, PATIENCE), None);
-        assert_eq!(watch.idle(at(5_000)), Some(millis(10)));
+        assert_eq!(clock.check(at(5_000), millis(4_990), Duration::ZERO, THRESHOLDS), None);
+        assert_eq!(clock.idle(at(5_000)), Some(millis(10)));
         // The client reads again, and the next arrival reports how long it did not read.
-        watch.block(millis(4_990));
-        assert_eq!(look(&mut watch, 6_989), None);
-        let stall = look(&mut watch, 7_000).unwrap();
+        clock.record_blocked(millis(4_990));
+        assert_eq!(check(&mut clock, 6_989), None);
+        let stall = check(&mut clock, 7_000).unwrap();
         assert_eq!(stall.raised, at(6_990), "2 s of the backend's own");
-        assert_eq!(watch.stop(at(8_000)).unwrap().lasted, Some(millis(3_010)));
+        assert_eq!(clock.stop(at(8_000)).unwrap().lasted, Some(millis(3_010)));
     }
 
     #[test]
     fn pauses_of_this_process_are_not_attributed_to_the_backend() {
-        let mut watch = streaming(0);
-        assert_eq!(watch.look(at(60_000), Duration::ZERO, millis(59_000), PATIENCE), None);
-        assert!(watch.look(at(61_000), Duration::ZERO, millis(59_000), PATIENCE).is_some());
+        let mut clock = streaming(0);
+        assert_eq!(clock.check(at(60_000), Duration::ZERO, millis(59_000), THRESHOLDS), None);
+        assert!(clock.check(at(61_000), Duration::ZERO, millis(59_000), THRESHOLDS).is_some());
     }
 
     #[test]
     fn beyond_the_limit_stalls_are_only_counted() {
-        let mut watch = streaming(0);
+        let mut clock = streaming(0);
         for round in 1..=40 {
-            assert!(look(&mut watch, round * 10_000).is_some());
-            watch.progress(at(round * 10_000), StallPhase::NextToken);
+            assert!(check(&mut clock, round * 10_000).is_some());
+            clock.restart(at(round * 10_000), StallPhase::NextToken);
         }
-        let stalls = watch.into_stalls();
-        assert_eq!((stalls.count, stalls.first.len()), (40, MOST_KEPT));
+        let stalls = clock.into_stalls();
+        assert_eq!((stalls.count, stalls.first.len()), (40, MAX_STALL_DETAILS));
         assert_eq!(stalls.total, Duration::from_secs(400));
         assert!(stalls.first.iter().all(|stall| stall.lasted == Some(Duration::from_secs(10))));
     }

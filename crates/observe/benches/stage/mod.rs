@@ -60,22 +60,22 @@ impl Stage {
         let exchange = ExchangeId(self.next);
         let mut at = MonotonicInstant::from_nanos(self.next * 1_000_000);
         self.next += 1;
-        let mut say = |event: ObserverEvent, bytes: &[u8]| {
+        let mut apply = |event: ObserverEvent, bytes: &[u8]| {
             at = at + Duration::from_micros(10);
             self.requests.apply(TimestampedEvent { exchange, at, event }, bytes);
         };
-        say(ObserverEvent::RequestHead(Box::new(open(&self.route))), b"");
-        say(ObserverEvent::Admitted, b"");
+        apply(ObserverEvent::RequestHead(Box::new(open(&self.route))), b"");
+        apply(ObserverEvent::Admitted, b"");
         let connected = ConnectTimings { reused: true, ..ConnectTimings::default() };
-        say(ObserverEvent::Connected(Box::new(connected)), b"");
-        say(ObserverEvent::RequestHeadSent, b"");
-        say(arrival(Direction::Request, request), request.as_bytes());
-        say(ObserverEvent::RequestBodySent, b"");
-        say(ObserverEvent::ResponseHead(Box::new(head(content_type))), b"");
+        apply(ObserverEvent::Connected(Box::new(connected)), b"");
+        apply(ObserverEvent::RequestHeadSent, b"");
+        apply(arrival(Direction::Request, request), request.as_bytes());
+        apply(ObserverEvent::RequestBodySent, b"");
+        apply(ObserverEvent::ResponseHead(Box::new(head(content_type))), b"");
         for part in answer {
-            say(arrival(Direction::Response, part), part.as_bytes());
+            apply(arrival(Direction::Response, part), part.as_bytes());
         }
-        say(ObserverEvent::End(Ending::Complete), b"");
+        apply(ObserverEvent::End(Ending::Complete), b"");
     }
 }
 

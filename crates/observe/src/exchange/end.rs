@@ -19,7 +19,7 @@ impl Exchange {
         out: &mut impl FnMut(LiveSample),
     ) -> Record {
         self.points.end = Some(at);
-        report_end_of_stall(self.watch.stop(at), out);
+        report_end_of_stall(self.stall_clock.stop(at), out);
         if self.head.is_none() {
             self.settle_api(true);
         }
@@ -28,14 +28,14 @@ impl Exchange {
             call.response_end(at, ending == Ending::Complete, &mut self.points, out);
         }
         let websocket = self.websocket().copied();
-        let (outcome, fault, error_type) = match &websocket {
+        let (outcome, error_source, error_type) = match &websocket {
             Some(socket) => {
                 let session = self.call.as_deref().map(ApiCall::session_outcome);
                 socket.settle(ending, &session.unwrap_or_default())
             }
             None => record::settle(ending, &self.answered(ending)),
         };
-        let series = self.series();
+        let series = self.metric_labels();
         let answering = self.is_answering();
         let call = self.call.take();
         let mut record = Record {
@@ -52,7 +52,7 @@ impl Exchange {
             call: None,
             outcome,
             ending,
-            fault,
+            error_source,
             error_type,
             connected: self.connected.take().map(|connected| *connected),
             network: self.connections.report(),
@@ -64,7 +64,7 @@ impl Exchange {
             let (gap, queue_depth) = (self.gap, self.queue_depth);
             let closing = Closing { record: &record, gap, answering, queue_depth };
             let mut call = call.close(series, closing, out);
-            call.stalls = std::mem::take(&mut self.watch).into_stalls();
+            call.stalls = std::mem::take(&mut self.stall_clock).into_stalls();
             if call.request.conversation.is_none() {
                 call.request.conversation = self.open.conversation.take();
             }

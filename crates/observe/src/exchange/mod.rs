@@ -35,7 +35,7 @@ pub struct Exchange {
     pub(crate) open: Box<RequestHead>,
     limiter: Arc<CardinalityLimiter>,
     pub(crate) points: Timestamps,
-    watch: StallClock,
+    stall_clock: StallClock,
     connected: Option<Box<ConnectTimings>>,
     pub(crate) connections: Connections,
     head: Option<Box<ResponseHead>>,
@@ -77,7 +77,7 @@ impl Exchange {
             open,
             limiter,
             points: Timestamps { accept: at, ..Timestamps::default() },
-            watch: StallClock::default(),
+            stall_clock: StallClock::default(),
             connected: None,
             connections,
             head: None,
@@ -117,7 +117,7 @@ impl Exchange {
             ObserverEvent::Admitted => {
                 self.queued = false;
                 self.points.admit = Some(at);
-                self.watch.progress(at, StallPhase::FirstToken);
+                self.stall_clock.restart(at, StallPhase::FirstToken);
             }
             ObserverEvent::Connected(mut connected) => {
                 self.connections.upstream.set(connected.connection.take());
@@ -152,19 +152,19 @@ impl Exchange {
         pauses: &PauseDetector,
         out: &mut impl FnMut(LiveSample),
     ) {
-        let Some(since) = self.watch.since() else {
+        let Some(since) = self.stall_clock.since() else {
             return;
         };
         if !self.is_awaiting() {
             // If no stall is reported, the clock keeps running. The rest of the request may ask for a stream, and the
             // response may still contain a token.
-            if self.watch.is_stalled() {
-                report_end_of_stall(self.watch.stop(at), out);
+            if self.stall_clock.is_stalled() {
+                report_end_of_stall(self.stall_clock.stop(at), out);
             }
             return;
         }
-        let patience = self.patience();
-        let stall = self.watch.look(at, unread, pauses.within(since, at), patience);
+        let thresholds = self.stall_thresholds();
+        let stall = self.stall_clock.check(at, unread, pauses.within(since, at), thresholds);
         if let Some(stall) = stall {
             out(LiveSample::Stalled(stall));
         }
@@ -188,14 +188,14 @@ impl Exchange {
     }
 
     /// Returns the stall clock while a token is expected.
-    pub fn watch(&self) -> Option<&StallClock> {
-        self.is_awaiting().then_some(&self.watch)
+    pub fn stall_clock(&self) -> Option<&StallClock> {
+        self.is_awaiting().then_some(&self.stall_clock)
     }
 
     /// Returns the labels of the live metrics.
-    pub fn series(&mut self) -> Option<MetricLabels> {
+    pub fn metric_labels(&mut self) -> Option<MetricLabels> {
         let is_confirmed = self.is_answering();
-        Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.limiter))
+        Some(self.call.as_mut()?.metric_labels(&self.open, is_confirmed, &self.limiter))
     }
 
     /// Returns the number of body bytes that were not parsed since the last call, because of a limit or the memory
@@ -256,7 +256,7 @@ impl Exchange {
         call.is_some_and(|call| answering && call.is_awaiting(self.head.is_some()))
     }
 
-    fn patience(&self) -> StallThresholds {
+    fn stall_thresholds(&self) -> StallThresholds {
         let reasons = self.call.as_deref().is_some_and(|call| call.facts().asks_to_reason());
         StallThresholds::of(&self.open.route, reasons)
     }
@@ -264,8 +264,8 @@ impl Exchange {
     /// Restarts the stall clock at each part of the request body, so that a long upload is not a stall. Has no effect
     /// once the response has begun.
     fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
-        if self.head.is_none() && self.watch.since().is_some() {
-            report_end_of_stall(self.watch.progress(at, StallPhase::FirstToken), out);
+        if self.head.is_none() && self.stall_clock.since().is_some() {
+            report_end_of_stall(self.stall_clock.restart(at, StallPhase::FirstToken), out);
         }
     }
 
@@ -349,17 +349,17 @@ impl Exchange {
             self.count_unread(is_read, bytes);
         } else if let Some(call) = &mut self.call {
             call.answer.timing.block(blocked);
-            self.watch.block(blocked);
+            self.stall_clock.record_blocked(blocked);
             let before = self.points.last;
             let is_read = call.response(at, bytes, &mut self.points, out);
             self.count_unread(is_read, bytes);
             if self.points.last == before {
-                self.watch.arrival();
+                self.stall_clock.record_arrival();
             } else {
-                report_end_of_stall(self.watch.progress(at, StallPhase::NextToken), out);
+                report_end_of_stall(self.stall_clock.restart(at, StallPhase::NextToken), out);
             }
-            if self.watch.is_stalled() && !self.is_awaiting() {
-                report_end_of_stall(self.watch.stop(at), out);
+            if self.stall_clock.is_stalled() && !self.is_awaiting() {
+                report_end_of_stall(self.stall_clock.stop(at), out);
             }
         }
     }

@@ -96,7 +96,7 @@ impl ActiveRequest {
     /// Records the start or the end of a stall. The metric has the model's name only after a response has confirmed
     /// this name.
     pub(super) fn record_stall(&mut self, sample: LiveSample, instruments: &Instruments) {
-        let Some(series) = self.exchange.series() else {
+        let Some(series) = self.exchange.metric_labels() else {
             return;
         };
         let live = match &self.live {
@@ -152,7 +152,7 @@ impl ActiveRequest {
         load: &mut Load,
         instruments: &Instruments,
     ) {
-        let Some(series) = self.exchange.series() else {
+        let Some(series) = self.exchange.metric_labels() else {
             return;
         };
         let model_id = load.model_id(&ModelKey::of(&series));
@@ -174,7 +174,7 @@ impl ActiveRequest {
     /// Returns the rate limits in the response headers, and the model key to which the limits apply.
     pub(super) fn quota(&mut self) -> Option<(ModelKey, RateLimits)> {
         let quota = self.exchange.quota()?;
-        Some((ModelKey::of(&self.exchange.series()?), quota))
+        Some((ModelKey::of(&self.exchange.metric_labels()?), quota))
     }
 
     /// Records the messages since the last call.
@@ -233,7 +233,7 @@ impl ActiveRequest {
         instruments: &Instruments,
     ) -> Record {
         let mut stalls = Vec::new();
-        let series = self.exchange.series();
+        let series = self.exchange.metric_labels();
         let Self { exchange, live, .. } = self;
         let id = exchange.id;
         let mut sum = 0;
@@ -286,7 +286,7 @@ impl ActiveRequest {
             tokens: self.tokens,
             output_tokens_per_second: rate,
             idle_seconds: at.since(last).as_secs_f64(),
-            stalled: self.exchange.watch().is_some_and(StallClock::is_stalled),
+            stalled: self.exchange.stall_clock().is_some_and(StallClock::is_stalled),
             waiting_for: match self.body_wait.waiting().0 {
                 WaitingFor::Upstream => "upstream",
                 WaitingFor::Client => "client",
@@ -345,7 +345,7 @@ fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, res
     }
     let well = record.outcome == Outcome::Ok;
     let ended = load::FinishedRequest {
-        failed: !well && record.fault != ErrorSource::Client,
+        failed: !well && record.error_source != ErrorSource::Client,
         time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
         output_rate: call.rates.output,
         // The duration of a failed request is ignored, so that an immediate rejection does not count as fast.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokengauge_measure::record::{Record, Verdict};
-use tokengauge_measure::slo::{Awaited, Deadline, SloTracker, WeightedVerdict};
+use tokengauge_measure::slo::{Deadline, DeadlineEvent, SloTracker, WeightedVerdict};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Label;
 
@@ -59,7 +59,7 @@ impl Deadlines {
         };
         let mut indices = Vec::new();
         open.retain(|deadline| {
-            let is_met = deadline.awaited == Awaited::FirstToken && has_token;
+            let is_met = deadline.event == DeadlineEvent::FirstToken && has_token;
             let is_missed = !is_met && waited > deadline.limit + OBSERVATION_DELAY;
             if is_missed && let Some(objective) = slos.objective(deadline.objective) {
                 missed.push(objective.name.clone());
@@ -85,7 +85,7 @@ impl Deadlines {
             };
             let was_missed = self.missed.contains(&name);
             if !was_missed {
-                slos.note(at, index, judged);
+                slos.record(at, index, judged);
             }
             if let Some(call) = &mut record.call {
                 let verdict = if was_missed { Verdict::Bad } else { judged.verdict };

@@ -188,7 +188,7 @@ impl InFlightRequests {
                 let unread = request.unread(at);
                 request.check_stall(at, unread, pauses, instruments);
                 for missed in request.miss_deadlines(at, slos) {
-                    slos.note(at, missed, MISSED);
+                    slos.record(at, missed, MISSED);
                 }
             }));
             if swept.is_err() {
@@ -221,14 +221,14 @@ impl InFlightRequests {
         for request in self.requests.values() {
             let place = places.get(&request.route_key);
             let reading = place.and_then(|place| load.routes.get_mut(*place));
-            let watch = request.exchange.watch();
-            if let Some((reading, watch)) = reading.zip(watch)
-                && let Some(idle) = watch.idle(at)
+            let stall_clock = request.exchange.stall_clock();
+            if let Some((reading, stall_clock)) = reading.zip(stall_clock)
+                && let Some(idle) = stall_clock.idle(at)
             {
-                let [first, next] = &mut reading.silence;
-                match watch.awaited() {
-                    StallPhase::FirstToken => first.add(idle, watch.is_stalled()),
-                    StallPhase::NextToken => next.add(idle, watch.is_stalled()),
+                let [first, next] = &mut reading.stalled_streams;
+                match stall_clock.phase() {
+                    StallPhase::FirstToken => first.add(idle, stall_clock.is_stalled()),
+                    StallPhase::NextToken => next.add(idle, stall_clock.is_stalled()),
                 }
             }
         }
@@ -304,7 +304,7 @@ impl InFlightRequests {
 
     /// Registers a route before its first request, so that its metrics report 0 instead of being absent.
     pub fn track_route(&mut self, route: &RouteKey) {
-        self.load.know(route);
+        self.load.register(route);
     }
 
     fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
@@ -379,11 +379,11 @@ impl InFlightRequests {
         let unread = request.exchange.take_unread_bytes();
         health.lost_bytes += unread;
         if is_gap || unread > 0 {
-            slos.lose();
+            slos.mark_unobserved();
             health.unobserved += u64::from(!std::mem::replace(&mut request.is_counted_lost, true));
         }
         if let Some((model, quota)) = is_head.then(|| request.quota()).flatten() {
-            quotas.say(at, &model, &quota);
+            quotas.record_limits(at, &model, &quota);
         }
         let state = request.exchange.state();
         let is_stream_over = request.exchange.is_stream_over();

@@ -33,7 +33,7 @@ impl InFlightRequests {
             }
         }
         let count = |index| streams.iter().filter(|of| **of == index).count();
-        self.slos.look(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
+        self.slos.sample(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
     }
 }
 
@@ -41,7 +41,7 @@ impl ActiveRequest {
     /// Calls `read` with the properties of the request that SLO scopes are compared with. Returns `None` for plain
     /// HTTP.
     pub(super) fn with_subject<T>(&mut self, read: impl FnOnce(&Subject<'_>) -> T) -> Option<T> {
-        let series = self.exchange.series()?;
+        let series = self.exchange.metric_labels()?;
         let model = self.exchange.model();
         Some(read(&Subject {
             route: &self.exchange.open.route.name,

@@ -79,7 +79,7 @@ pub struct ObservationChannel {
     open: AtomicU64,
     lost_bytes: AtomicU64,
     lost_exchanges: AtomicU64,
-    cut: AtomicBool,
+    is_shutting_down: AtomicBool,
     observer: Mutex<Option<Thread>>,
 }
 
@@ -163,12 +163,12 @@ impl ObservationChannel {
     }
 
     /// Marks the shutdown. Requests that are dropped later count as aborted by this process, not by the client.
-    pub fn cut(&self) {
-        self.cut.store(true, Ordering::Release);
+    pub fn mark_shutdown(&self) {
+        self.is_shutting_down.store(true, Ordering::Release);
     }
 
-    fn is_cut(&self) -> bool {
-        self.cut.load(Ordering::Acquire)
+    fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down.load(Ordering::Acquire)
     }
 
     /// Calls `act` with the buffer of request `id`. Wakes the observer if the buffer becomes more than half full.

@@ -178,7 +178,7 @@ impl SharedState {
     }
 
     fn abandoned(&self) -> Ending {
-        if self.channel.is_cut() { Ending::Drained } else { Ending::ClientDisconnected }
+        if self.channel.is_shutting_down() { Ending::Drained } else { Ending::ClientDisconnected }
     }
 
     /// Reports consecutive lost bytes as one event. One event per loss could fill a buffer that has no room for bytes.

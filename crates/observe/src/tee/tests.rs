@@ -95,7 +95,7 @@ fn dropped_observer_reports_abandonment() {
     drop(clone);
     assert_eq!(events(&channel).0, ["End(ClientDisconnected)"]);
     let observer = open(&channel);
-    channel.cut();
+    channel.mark_shutdown();
     drop(observer);
     assert_eq!(events(&channel).0, ["End(Drained)"]);
 }

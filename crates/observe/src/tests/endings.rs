@@ -208,7 +208,7 @@ pub(super) fn facts_of(record: &Record, metrics: &str) -> Facts {
     Facts {
         status: record.http.status.map(|status| status.to_string()),
         outcome: record.outcome.as_str().to_owned(),
-        fault: record.fault.as_str().to_owned(),
+        error_source: record.error_source.as_str().to_owned(),
         error: record.error_type.as_ref().map(Name::to_string),
         stage: label(one(metrics, "tokengauge_requests_finished_total"), "stage"),
         tokens: call.output.map(|output| output.counted.to_string()),

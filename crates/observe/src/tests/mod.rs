@@ -333,7 +333,7 @@ fn client_may_close_after_the_final_event() {
         .event(310, "[DONE]");
     let (record, _) = play.end(311, Ending::ClientDisconnected);
     assert_eq!(
-        (record.outcome, record.fault, record.error_type),
+        (record.outcome, record.error_source, record.error_type),
         (Outcome::Ok, ErrorSource::None, None)
     );
     assert_eq!(record.call.unwrap().complete, Completeness::True);
@@ -344,7 +344,7 @@ fn counts_tokens_until_the_client_leaves() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#).delta(350, r#"{"content":" world"}"#);
     let (record, _) = play.end(400, Ending::ClientDisconnected);
-    assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, ErrorSource::Client));
+    assert_eq!((record.outcome, record.error_source), (Outcome::Cancelled, ErrorSource::Client));
     let call = record.call.unwrap();
     assert_eq!((call.complete, call.output.unwrap().counted), (Completeness::Cut, 2));
     assert_eq!(call.finish_reasons, [Name::new("error").unwrap()], "the missing reason is added");
@@ -355,7 +355,7 @@ fn truncation_by_the_upstream_is_its_fault() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#);
     let (record, _) = play.end(400, Ending::UpstreamFailed(UpstreamFailure::MidBody));
-    assert_eq!((record.outcome, record.fault), (Outcome::Truncated, ErrorSource::Upstream));
+    assert_eq!((record.outcome, record.error_source), (Outcome::Truncated, ErrorSource::Upstream));
     assert_eq!(record.error_type, Name::new("upstream_truncated"));
 }
 
@@ -478,7 +478,7 @@ fn error_response_has_a_type_and_no_tokens() {
     let body = r#"{"error":{"message":"Slow down","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}"#;
     play.arrival(150, Direction::Response, body, 0);
     let record = play.complete(160);
-    assert_eq!((record.outcome, record.fault), (Outcome::Error, ErrorSource::Upstream));
+    assert_eq!((record.outcome, record.error_source), (Outcome::Error, ErrorSource::Upstream));
     assert!(record.error_type.is_some_and(|kind| kind.as_str().starts_with("rate_limit")));
     let call = record.call.unwrap();
     assert_eq!((call.output, call.usage), (None, None));
@@ -607,12 +607,12 @@ fn panic_in_a_sink_affects_one_exchange() {
     let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
     let mut requests = InFlightRequests::new(Vec::new(), limiter, Sinks { instruments, record });
     for id in [1, 2] {
-        let mut say = |word| {
+        let mut apply = |word| {
             let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), event: word };
             requests.apply(entry, b"");
         };
-        say(ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
-        say(ObserverEvent::End(Ending::ClientDisconnected));
+        apply(ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
+        apply(ObserverEvent::End(Ending::ClientDisconnected));
     }
     assert_eq!((seen.load(Ordering::Relaxed), requests.in_flight()), (2, 0));
     let metrics = prometheus::Format::Text.render(&collector.scrape());

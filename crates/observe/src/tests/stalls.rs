@@ -111,8 +111,8 @@ impl Scene {
     }
 
     /// Returns the stalled streams before the first token, and after it.
-    fn silence(&mut self, millis: u64) -> [StalledStreams; 2] {
-        self.requests.reading(at(millis)).0.routes[0].silence
+    fn stalled_streams(&mut self, millis: u64) -> [StalledStreams; 2] {
+        self.requests.reading(at(millis)).0.routes[0].stalled_streams
     }
 
     /// Returns the sum of all series of `name` whose labels contain each of `with`.
@@ -163,20 +163,20 @@ fn reports_a_stall_while_it_lasts() {
     scene.sweep(2_900);
     assert_eq!(scene.stalls(&[]), 0, "exported before the first one");
     assert_eq!(
-        scene.silence(2_900)[1],
+        scene.stalled_streams(2_900)[1],
         StalledStreams { stalled: 0, longest: Some(millis(1_900)) }
     );
     scene.sweep(3_150);
     let labels = ["next_token", "silent", "gpt-4o"];
     assert_eq!(scene.stalls(&labels), 1, "reported while it lasts");
     assert_eq!(
-        scene.silence(3_150),
+        scene.stalled_streams(3_150),
         [StalledStreams::default(), StalledStreams { stalled: 1, longest: Some(millis(2_150)) }]
     );
     assert!(scene.requests.streams(at(3_150))[0].stalled);
     scene.sweep(5_000);
     scene.token(6_500);
-    assert_eq!(scene.silence(6_600)[1].stalled, 0);
+    assert_eq!(scene.stalled_streams(6_600)[1].stalled, 0);
     let (stalls, scene) = scene.end(7_000);
     let stall = one(&stalls);
     assert_eq!((stall.begun, stall.raised), (at(1_000), at(3_000)));
@@ -203,14 +203,14 @@ fn reports_a_stall_between_two_sweeps() {
 fn expects_first_token_after_the_upload() {
     let mut scene = Scene::request(STREAMED);
     scene.sweep(30_109);
-    let (first, lasting) = (scene.silence(30_109)[0], scene.requests.streams(at(30_109)));
+    let (first, lasting) = (scene.stalled_streams(30_109)[0], scene.requests.streams(at(30_109)));
     assert_eq!((first.stalled, first.longest), (0, Some(millis(29_999))));
     assert!(!lasting[0].stalled);
     scene.sweep(30_110);
     // No response has confirmed the model, so its label is `other`.
     assert_eq!(scene.stalls(&["first_token", "silent", "\"other\""]), 1);
     let (stalls, _) = scene.end(40_110);
-    assert_eq!(one(&stalls).awaited, StallPhase::FirstToken);
+    assert_eq!(one(&stalls).phase, StallPhase::FirstToken);
     assert_eq!(one(&stalls).lasted, Some(millis(40_000)));
 }
 
@@ -219,12 +219,12 @@ fn reasoning_requests_have_ten_times_the_threshold() {
     let body = STREAMED.replace(r#""stream""#, r#""reasoning_effort":"high","stream""#);
     let mut scene = Scene::request(&body);
     scene.sweep(300_109);
-    assert_eq!(scene.silence(300_109)[0].stalled, 0);
+    assert_eq!(scene.stalled_streams(300_109)[0].stalled, 0);
     scene.sweep(300_110);
-    assert_eq!(scene.silence(300_110)[0].stalled, 1);
+    assert_eq!(scene.stalled_streams(300_110)[0].stalled, 1);
     let none = STREAMED.replace(r#""stream""#, r#""reasoning_effort":"none","stream""#);
     let mut scene = Scene::request(&none);
-    assert_eq!(scene.sweep(30_110).silence(30_110)[0].stalled, 1);
+    assert_eq!(scene.sweep(30_110).stalled_streams(30_110)[0].stalled, 1);
 }
 
 #[test]
@@ -238,8 +238,8 @@ fn upload_restarts_the_stall_clock() {
     scene.upload(1, 10, begin);
     scene.upload(1, 29_000, rest);
     scene.sweep(58_999);
-    assert_eq!(scene.silence(58_999)[0].stalled, 0);
-    assert_eq!(scene.sweep(59_000).silence(59_000)[0].stalled, 1);
+    assert_eq!(scene.stalled_streams(58_999)[0].stalled, 0);
+    assert_eq!(scene.sweep(59_000).stalled_streams(59_000)[0].stalled, 1);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn expects_nothing_after_the_end_marker() {
     let stop = format!("data: {}\n\n", chunk("{}", r#""stop""#));
     scene.arrival(1_500, &stop);
     scene.sweep(60_000);
-    assert_eq!(scene.silence(60_000), [StalledStreams::default(); 2]);
+    assert_eq!(scene.stalled_streams(60_000), [StalledStreams::default(); 2]);
     assert!(scene.end(61_000).0.is_empty());
 }
 
@@ -302,11 +302,11 @@ fn attributes_a_stall_to_a_client_that_does_not_read() {
     scene.token(1_000);
     scene.body_wait.set_waiting_for(WaitingFor::Client, at(1_000));
     scene.sweep(30_000);
-    assert_eq!(scene.silence(30_000)[1].stalled, 0);
+    assert_eq!(scene.stalled_streams(30_000)[1].stalled, 0);
     // The client reads again. Only the time from now on is attributed to the backend.
     scene.body_wait.set_waiting_for(WaitingFor::Upstream, at(31_000));
     scene.sweep(32_900);
-    assert_eq!(scene.silence(32_900)[1].longest, Some(millis(1_900)));
+    assert_eq!(scene.stalled_streams(32_900)[1].longest, Some(millis(1_900)));
     assert_eq!(scene.stalls(&[]), 0);
     scene.sweep(33_200);
     assert_eq!(scene.stalls(&["next_token"]), 1);

@@ -246,7 +246,7 @@ fn session_sums_usage_and_has_no_rate() {
     let mut play = Play::session();
     talk(&mut play).close(CLIENT, 1000).close(UPSTREAM, 1000);
     let record = play.left(UPSTREAM);
-    assert_eq!((record.outcome, record.fault), (Outcome::Ok, ErrorSource::None));
+    assert_eq!((record.outcome, record.error_source), (Outcome::Ok, ErrorSource::None));
     let points = &record.points;
     assert!(points.byte.is_some());
     assert_eq!(
@@ -359,7 +359,7 @@ fn session_confirms_the_model() {
     assert!(!known(&play));
     play.close(UPSTREAM, 3000);
     let record = play.left(UPSTREAM);
-    assert_eq!((record.outcome, record.fault), (Outcome::Error, ErrorSource::Client));
+    assert_eq!((record.outcome, record.error_source), (Outcome::Error, ErrorSource::Client));
     assert_eq!(record.error_type, Name::new("invalid_request_error"));
     let call = record.call.unwrap();
     assert_eq!((call.series.model.as_str(), call.output), ("other", None));
@@ -383,7 +383,7 @@ fn truncated_session_has_an_error_source() {
     let mut play = Play::session();
     play.created().server(&delta("r", "Hel"));
     let record = play.left(UPSTREAM);
-    assert_eq!((record.outcome, record.fault), (Outcome::Truncated, ErrorSource::Upstream));
+    assert_eq!((record.outcome, record.error_source), (Outcome::Truncated, ErrorSource::Upstream));
     let call = record.call.unwrap();
     assert_eq!(call.complete, Completeness::Cut);
     assert_eq!(call.finish_reasons, [Name::new("error").unwrap()]);
@@ -391,7 +391,7 @@ fn truncated_session_has_an_error_source() {
     let mut play = Play::session();
     play.created();
     let record = play.left(CLIENT);
-    assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, ErrorSource::Client));
+    assert_eq!((record.outcome, record.error_source), (Outcome::Cancelled, ErrorSource::Client));
 
     let mut play = Play::session();
     play.created().bytes(UPSTREAM, b"\x81\x05Hel");
@@ -481,7 +481,7 @@ fn refused_session_is_a_failed_call() {
     play.head(401, "content-type", "application/json");
     play.bytes(UPSTREAM, br#"{"error":{"type":"invalid_api_key","message":"no"}}"#);
     let record = play.end(Ending::Complete);
-    assert_eq!((record.outcome, record.fault), (Outcome::Error, ErrorSource::Client));
+    assert_eq!((record.outcome, record.error_source), (Outcome::Error, ErrorSource::Client));
     assert_eq!(record.error_type, Name::new("invalid_api_key"));
     let call = record.call.unwrap();
     assert_eq!(call.series.model.as_str(), "other");

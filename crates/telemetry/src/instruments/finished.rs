@@ -101,7 +101,7 @@ pub struct FinishedRequestKey<'a> {
     version: &'static str,
     status: Option<u16>,
     outcome: Outcome,
-    fault: ErrorSource,
+    error_source: ErrorSource,
     error: Option<&'a Name>,
     stage: Stage,
     failed_for_the_client: bool,
@@ -130,7 +130,7 @@ impl<'a> FinishedRequestKey<'a> {
             version: protocol_version(http.version),
             status: http.status,
             outcome: record.outcome,
-            fault: record.fault,
+            error_source: record.error_source,
             error: record.error_type.as_ref(),
             stage: end_stage(record),
             failed_for_the_client: failed_for_the_client(record),
@@ -228,7 +228,7 @@ mod tests {
         assert!(differ(|record| record.http.scheme = Scheme::Https));
         assert!(differ(|record| record.http.version = http::Version::HTTP_2));
         assert!(differ(|record| record.outcome = Outcome::Cancelled));
-        assert!(differ(|record| record.fault = ErrorSource::Upstream));
+        assert!(differ(|record| record.error_source = ErrorSource::Upstream));
         assert!(differ(|record| record.error_type = Name::new("odd")));
         assert!(differ(|record| record.points.sent = None));
         assert!(differ(|record| record.points.end = None));

@@ -103,7 +103,7 @@ impl LiveInstruments {
                 self.bound.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
             }
             LiveSample::OutputChunk { gap } => self.record_chunk_gap(gap),
-            LiveSample::Stalled(stall) => self.count_stalls(stall.awaited, stall.silence, 1),
+            LiveSample::Stalled(stall) => self.count_stalls(stall.phase, stall.kind, 1),
             LiveSample::Resumed(stall) => self.record_stall_time(&stall),
         }
     }
@@ -122,15 +122,15 @@ impl LiveInstruments {
 
     /// Exports each kind of stall as 0, so that `rate()` includes the first stall.
     fn initialize_stalls(&self) {
-        for awaited in StallPhase::ALL {
-            for silence in StallKind::ALL {
-                self.count_stalls(awaited, silence, 0);
+        for phase in StallPhase::ALL {
+            for kind in StallKind::ALL {
+                self.count_stalls(phase, kind, 0);
             }
         }
     }
 
-    fn count_stalls(&self, awaited: StallPhase, silence: StallKind, times: u64) {
-        let attributes = with(&self.base, &of_stall(awaited, silence));
+    fn count_stalls(&self, phase: StallPhase, kind: StallKind, times: u64) {
+        let attributes = with(&self.base, &of_stall(phase, kind));
         self.set.own.stalls.add(times, &attributes);
     }
 
@@ -141,7 +141,7 @@ impl LiveInstruments {
         stall: &Stall,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
+        let attributes = with(&self.base, &of_stall(stall.phase, stall.kind));
         let series = |metric| self.set.exemplars.series(metric, &attributes);
         exemplars.one(series(&tokengauge::STREAM_STALLS));
         if let Some(lasted) = stall.lasted {
@@ -153,7 +153,7 @@ impl LiveInstruments {
 
     fn record_stall_time(&self, stall: &Stall) {
         if let Some(lasted) = stall.lasted {
-            let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
+            let attributes = with(&self.base, &of_stall(stall.phase, stall.kind));
             self.set.own.stall_time.record(lasted.as_secs_f64(), &attributes);
         }
     }
@@ -229,6 +229,6 @@ impl LiveInstruments {
     }
 }
 
-fn of_stall(awaited: StallPhase, silence: StallKind) -> [KeyValue; 2] {
-    [word(key::STALL_PHASE, awaited.as_str()), word(key::STALL_KIND, silence.as_str())]
+fn of_stall(phase: StallPhase, kind: StallKind) -> [KeyValue; 2] {
+    [word(key::STALL_PHASE, phase.as_str()), word(key::STALL_KIND, kind.as_str())]
 }

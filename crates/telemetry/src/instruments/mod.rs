@@ -390,7 +390,7 @@ impl Instruments {
 #[derive(Clone, Copy, Debug, Hash)]
 struct FinishedResult<'a> {
     outcome: Outcome,
-    fault: ErrorSource,
+    error_source: ErrorSource,
     stage: Stage,
     error: Option<&'a Label>,
     status: Option<u16>,
@@ -398,20 +398,21 @@ struct FinishedResult<'a> {
 
 impl<'a> FinishedResult<'a> {
     fn of(record: &Record, error: Option<&'a Label>) -> Self {
-        let (outcome, fault, status) = (record.outcome, record.fault, record.http.status);
-        Self { outcome, fault, stage: end_stage(record), error, status }
+        let (outcome, error_source, status) =
+            (record.outcome, record.error_source, record.http.status);
+        Self { outcome, error_source, stage: end_stage(record), error, status }
     }
 
     /// Returns the result of a request that succeeds with this status.
     const fn ok(status: u16) -> Self {
-        let (outcome, fault, stage) = (Outcome::Ok, ErrorSource::None, Stage::Tail);
-        Self { outcome, fault, stage, error: None, status: Some(status) }
+        let (outcome, error_source, stage) = (Outcome::Ok, ErrorSource::None, Stage::Tail);
+        Self { outcome, error_source, stage, error: None, status: Some(status) }
     }
 
     fn attributes(&self, step: OverflowStep) -> Vec<KeyValue> {
         let mut attributes = vec![
             word(key::OUTCOME, self.outcome.as_str()),
-            word(key::ERROR_SOURCE, self.fault.as_str()),
+            word(key::ERROR_SOURCE, self.error_source.as_str()),
             word(key::STAGE, self.stage.as_str()),
         ];
         attributes.extend(status(self.status, step));

@@ -226,7 +226,7 @@ fn load() -> Reading {
             route_key: RouteKey::of(&testing::route()),
             active: [1, 2, 3, 4],
             backend_waiting: None,
-            silence: [1, 2].map(|stalled| StalledStreams {
+            stalled_streams: [1, 2].map(|stalled| StalledStreams {
                 stalled,
                 longest: Some(Duration::from_secs(10 * stalled)),
             }),
@@ -273,8 +273,8 @@ fn limiter() -> CardinalityLimiter {
 }
 
 const STALL: Stall = Stall {
-    awaited: StallPhase::NextToken,
-    silence: tokengauge_measure::timing::StallKind::KeepAliveOnly,
+    phase: StallPhase::NextToken,
+    kind: tokengauge_measure::timing::StallKind::KeepAliveOnly,
     begun: MonotonicInstant::from_secs(1),
     raised: MonotonicInstant::from_secs(3),
     lasted: Some(Duration::from_secs(4)),
@@ -822,7 +822,7 @@ fn many_tenants() -> (Arc<Instruments>, MetricsReader) {
             SAMPLES.into_iter().for_each(|sample| live.record(sample));
             instruments.record_end(&record, &limiter);
             record.outcome = Outcome::Error;
-            record.fault = ErrorSource::Upstream;
+            record.error_source = ErrorSource::Upstream;
             record.error_type = testing::name("429");
             record.http.status = Some(429);
             instruments.record_end(&record, &limiter);

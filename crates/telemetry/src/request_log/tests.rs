@@ -54,7 +54,7 @@ fn full() -> Record {
     };
     record.outcome = Outcome::Truncated;
     record.ending = Ending::UpstreamFailed(UpstreamFailure::MidBody);
-    record.fault = ErrorSource::Upstream;
+    record.error_source = ErrorSource::Upstream;
     record.error_type = testing::name("upstream_truncated");
     record.anomalies = vec![(ParseError::Gap, 1), (ParseError::BadJson, 2), (ParseError::Gap, 1)];
     let header = |name| (name, testing::name("value").unwrap());
@@ -72,8 +72,8 @@ fn complete(call: &mut Call) {
         count: 1,
         total: Duration::from_secs(3),
         first: vec![Stall {
-            awaited: StallPhase::NextToken,
-            silence: StallKind::Silent,
+            phase: StallPhase::NextToken,
+            kind: StallKind::Silent,
             begun: MonotonicInstant::from_secs(1),
             raised: MonotonicInstant::from_secs(3),
             lasted: Some(Duration::from_secs(3)),

@@ -83,7 +83,7 @@ pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: b
     to.name(key::SESSION, who.session.as_ref());
     to.name(key::VARIANT, who.variant.as_ref());
     to.text(key::OUTCOME, record.outcome.as_str());
-    to.text(key::ERROR_SOURCE, record.fault.as_str());
+    to.text(key::ERROR_SOURCE, record.error_source.as_str());
 }
 
 /// Writes the attributes that only the SERVER span has.

@@ -62,7 +62,7 @@ pub const fn innermost_span_id(record: &Record) -> [u8; 8] {
 pub fn failed_for_the_client(record: &Record) -> bool {
     let is_4xx = record.http.status.is_some_and(|status| (400..500).contains(&status));
     record.error_type.is_some()
-        && match record.fault {
+        && match record.error_source {
             ErrorSource::None | ErrorSource::Upstream => !is_4xx,
             ErrorSource::Client => false,
             ErrorSource::Proxy => true,
@@ -154,8 +154,8 @@ fn write_stalls(span: &mut SpanEncoder, record: &Record, stalls: &Stalls) {
     for stall in &stalls.first {
         let text = |text: &str| Value::StringValue(text.to_owned());
         let mut attributes = vec![
-            event_attribute(key::STALL_PHASE, text(stall.awaited.as_str())),
-            event_attribute(key::STALL_KIND, text(stall.silence.as_str())),
+            event_attribute(key::STALL_PHASE, text(stall.phase.as_str())),
+            event_attribute(key::STALL_KIND, text(stall.kind.as_str())),
         ];
         let lasted = stall.lasted.map(|time| Value::DoubleValue(time.as_secs_f64()));
         attributes.extend(lasted.map(|lasted| event_attribute(key::STALL_DURATION, lasted)));
@@ -398,8 +398,8 @@ mod tests {
     fn writes_a_stall_as_an_event_at_the_time_it_was_raised() {
         let mut record = testing::streamed();
         let stall = tokengauge_measure::timing::Stall {
-            awaited: tokengauge_measure::timing::StallPhase::NextToken,
-            silence: tokengauge_measure::timing::StallKind::KeepAliveOnly,
+            phase: tokengauge_measure::timing::StallPhase::NextToken,
+            kind: tokengauge_measure::timing::StallKind::KeepAliveOnly,
             begun: record.points.accept + Duration::from_secs(1),
             raised: record.points.accept + Duration::from_secs(3),
             lasted: Some(Duration::from_millis(2_500)),

@@ -214,9 +214,9 @@ pub struct RouteFacts {
     /// format is detected from the resulting path.
     pub base_path: Label,
     /// Stall threshold. A stream that has produced a token is stalled if no token follows for this long.
-    pub stall_after: Duration,
+    pub inter_token_after: Duration,
     /// First-token threshold. A stream that has no token after this time is reported as waiting for its first token.
-    pub hung_after: Duration,
+    pub first_token_after: Duration,
 }
 
 /// The provider of a route, as far as the observer has found it out. Each value is set once.
@@ -232,9 +232,9 @@ pub struct LearnedProvider {
 impl RouteFacts {
     /// Default stall threshold. A reader notices a pause of this length: at 15 tokens per second, the stream is then 30
     /// tokens late.
-    pub const STALL_AFTER: Duration = Duration::from_secs(2);
+    pub const INTER_TOKEN_AFTER: Duration = Duration::from_secs(2);
     /// Default first-token threshold. Clients with a short timeout give up after this time.
-    pub const HUNG_AFTER: Duration = Duration::from_secs(30);
+    pub const FIRST_TOKEN_AFTER: Duration = Duration::from_secs(30);
 
     /// Returns the settings of an outbound route to `host` and `port`. All other settings have their defaults.
     pub fn to(name: &str, host: &str, port: u16) -> Self {
@@ -248,8 +248,8 @@ impl RouteFacts {
             dialect: None,
             stripped: 0,
             base_path: Label::known(""),
-            stall_after: Self::STALL_AFTER,
-            hung_after: Self::HUNG_AFTER,
+            inter_token_after: Self::INTER_TOKEN_AFTER,
+            first_token_after: Self::FIRST_TOKEN_AFTER,
         }
     }
 
@@ -406,7 +406,7 @@ label_enum! {
 impl Ending {
     /// Returns whether the client, the upstream or this proxy caused the end, or `ErrorSource::None` for a complete
     /// response.
-    pub const fn fault(self) -> ErrorSource {
+    pub const fn error_source(self) -> ErrorSource {
         match self {
             Self::Complete => ErrorSource::None,
             Self::ClientDisconnected

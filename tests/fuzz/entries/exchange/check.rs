@@ -74,17 +74,25 @@ fn is_in_order(record: &Record) {
 fn outcome_makes_sense(record: &Record) {
     let ok = record.outcome == Outcome::Ok;
     assert_eq!(ok, record.error_type.is_none(), "{record:?}");
-    assert_eq!(ok, record.fault == ErrorSource::None, "{record:?}");
+    assert_eq!(ok, record.error_source == ErrorSource::None, "{record:?}");
     let fits = match record.outcome {
         Outcome::Ok => true,
-        Outcome::Cancelled => record.fault == ErrorSource::Client,
-        Outcome::Timeout => record.fault == ErrorSource::Upstream,
-        Outcome::Truncated => matches!(record.fault, ErrorSource::Upstream | ErrorSource::Proxy),
-        Outcome::Rejected => matches!(record.fault, ErrorSource::Client | ErrorSource::Proxy),
-        Outcome::Error if record.ending == Ending::Drained => record.fault != ErrorSource::None,
-        Outcome::Error => matches!(record.fault, ErrorSource::Client | ErrorSource::Upstream),
+        Outcome::Cancelled => record.error_source == ErrorSource::Client,
+        Outcome::Timeout => record.error_source == ErrorSource::Upstream,
+        Outcome::Truncated => {
+            matches!(record.error_source, ErrorSource::Upstream | ErrorSource::Proxy)
+        }
+        Outcome::Rejected => {
+            matches!(record.error_source, ErrorSource::Client | ErrorSource::Proxy)
+        }
+        Outcome::Error if record.ending == Ending::Drained => {
+            record.error_source != ErrorSource::None
+        }
+        Outcome::Error => {
+            matches!(record.error_source, ErrorSource::Client | ErrorSource::Upstream)
+        }
     };
-    assert!(fits, "{:?} {:?}", record.outcome, record.fault);
+    assert!(fits, "{:?} {:?}", record.outcome, record.error_source);
     if record.websocket.is_some() {
         return;
     }

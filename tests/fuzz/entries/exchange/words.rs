@@ -182,7 +182,7 @@ impl Scene {
             // The owner of an exchange calls these methods after every event.
             exchange.state();
             if exchange.has_final_labels() {
-                exchange.series();
+                exchange.metric_labels();
             }
         }
         let end = *moments.last().expect("the end has an entry");

@@ -107,7 +107,7 @@ fn line(row: &Row, call: &Call, stream: bool) -> String {
         row.breaks,
         or_dash(facts.status),
         facts.outcome,
-        facts.fault,
+        facts.error_source,
         or_dash(facts.error),
     );
     for name in columns(stream) {

@@ -105,12 +105,12 @@ part! {
 
 part! {
     Stall
-    from timing::Stall { awaited, silence, begun, raised, lasted } (accept: MonotonicInstant)
+    from timing::Stall { phase, kind, begun, raised, lasted } (accept: MonotonicInstant)
     always {
         /// Missing token: `first_token` or `next_token`.
-        phase: &'static str = awaited.as_str(),
+        phase: &'static str = phase.as_str(),
         /// What arrived instead: `silent` (nothing) or `keep_alive_only` (only keep-alives).
-        kind: &'static str = silence.as_str(),
+        kind: &'static str = kind.as_str(),
         /// Start of the stall, since accept.
         start["s"]: f64 = begun.since(accept).as_secs_f64(),
         /// When the stall threshold was crossed, since accept.

@@ -83,7 +83,7 @@ part! {
     /// One finished exchange of tokengauge.
     Line<'a>
     from Record {
-        exchange, wall, edge_wait, points, stages, route, who, trace, http, websocket, call, outcome, ending, fault,
+        exchange, wall, edge_wait, points, stages, route, who, trace, http, websocket, call, outcome, ending, error_source,
         error_type, connected, network, blocked, anomalies,
     } (fingerprint: &'a str)
     always {
@@ -108,7 +108,7 @@ part! {
         /// How the exchange ended on the wire.
         ending: Ending = values::ending(*ending),
         /// Source of the error: `none`, `client`, `upstream` or `proxy`.
-        error_source: &'static str = fault.as_str(),
+        error_source: &'static str = error_source.as_str(),
         /// Time in which the client did not read.
         client_backpressure["s"]: f64 = blocked.as_secs_f64(),
     }
@@ -145,7 +145,7 @@ part! {
 part! {
     Route<'a>
     from RouteFacts {
-        name, position, server_address, server_port, provider, dialect, stripped, stall_after, hung_after,
+        name, position, server_address, server_port, provider, dialect, stripped, inter_token_after, first_token_after,
         // Not logged, because this path can contain the id of an account at a gateway.
         base_path: _,
         // Part of the provider of the call.
@@ -165,9 +165,9 @@ part! {
     }
     known {
         /// Time without a token after which a stream is stalled. Absent if disabled.
-        inter_token_stall_after["s"]: f64 = limit(*stall_after),
+        inter_token_stall_after["s"]: f64 = limit(*inter_token_after),
         /// Time without a first token after which a stream is stalled. Absent if disabled.
-        first_token_stall_after["s"]: f64 = limit(*hung_after),
+        first_token_stall_after["s"]: f64 = limit(*first_token_after),
         /// Provider, if configured.
         provider: &'a str = provider.as_ref().map(Label::as_str),
         /// API format, if configured.
