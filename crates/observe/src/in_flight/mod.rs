@@ -200,7 +200,7 @@ impl InFlightRequests {
 
     /// Records that the runtime that forwards traffic was responsive at `at`. See [`PauseDetector`].
     pub fn record_heartbeat(&mut self, at: MonotonicInstant) {
-        let late = self.pauses.beat(at);
+        let late = self.pauses.record_heartbeat(at);
         self.sinks.instruments.record_delay(Component::Runtime, late);
     }
 
