@@ -115,8 +115,8 @@ mod tests {
         Bins::of(baseline).index(baseline, current).unwrap()
     }
 
-    fn close(told: f64, exact: f64) {
-        assert!((told - exact).abs() < 1e-9, "{told} for {exact}");
+    fn close(actual: f64, exact: f64) {
+        assert!((actual - exact).abs() < 1e-9, "{actual} for {exact}");
     }
 
     /// Compares the index with values computed by hand.
@@ -251,9 +251,9 @@ mod tests {
         ) {
             let scale = |list: &[u64]| list.iter().map(|n| (32 + n / 2) << doublings).collect::<Vec<_>>();
             for (baseline, current) in [(baseline.clone(), current.clone()), (scale(&baseline), scale(&current))] {
-                let told = of(&lengths(baseline.iter().copied()), &lengths(current.iter().copied()));
+                let actual = of(&lengths(baseline.iter().copied()), &lengths(current.iter().copied()));
                 let exact = of_lists(&baseline, &current);
-                prop_assert!((told - exact).abs() < 1e-9, "{} for {}", told, exact);
+                prop_assert!((actual - exact).abs() < 1e-9, "{} for {}", actual, exact);
             }
         }
 

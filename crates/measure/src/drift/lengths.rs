@@ -170,9 +170,9 @@ mod tests {
 
         #[test]
         fn a_length_is_known_to_one_part_in_32(length in 0..=MAX_LENGTH) {
-            let told = Bucket::of(length).shortest();
-            prop_assert!(told <= length && (length - told) * 32 <= length, "{} for {}", told, length);
-            prop_assert!(length >= 64 || told == length);
+            let actual = Bucket::of(length).shortest();
+            prop_assert!(actual <= length && (length - actual) * 32 <= length, "{} for {}", actual, length);
+            prop_assert!(length >= 64 || actual == length);
         }
 
         #[test]
