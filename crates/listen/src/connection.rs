@@ -215,7 +215,7 @@ impl Client {
     ) -> Option<T> {
         tokio::select! {
             opened = tokio::time::timeout(limit, opening) => opened.ok()?.ok(),
-            () = self.watcher.reached(Phase::Finishing) => None,
+            () = self.watcher.wait_for(Phase::Finishing) => None,
         }
     }
 }
@@ -300,9 +300,9 @@ struct Open<C> {
 enum Shutdown {
     /// No shutdown is due. The client decides when the connection ends.
     Open,
-    /// A graceful shutdown starts as soon as the number of started requests differs from `begun`. If `begun` is the
+    /// A graceful shutdown starts as soon as the number of started requests differs from `started`. If `started` is the
     /// current number, the connection serves one more request first.
-    Unless { begun: u32 },
+    Unless { started: u32 },
     /// The graceful shutdown was started.
     Started,
 }
@@ -317,7 +317,7 @@ impl<C: Graceful> Serving<C> {
         let (notifier, waker) = Notifier::new();
         exchanges.flush().set_connection(waker.clone());
         // Resets the phase that was read during the handshake, so that this task receives the phase again.
-        watcher.forget();
+        watcher.reset();
         let open = Some(Open { connection, watcher });
         Self { open, exchanges, end: Shutdown::Open, timer, notifier, waker }
     }
@@ -333,9 +333,9 @@ impl<C: Graceful> Serving<C> {
             // An idle HTTP/1 connection may serve one more exchange. Closing the connection now could lose a
             // request that is in transit.
             (Phase::Draining, _) if !C::REPORTS_UNPROCESSED => {
-                Shutdown::Unless { begun: self.exchanges.over() }
+                Shutdown::Unless { started: self.exchanges.finished() }
             }
-            (Phase::Draining | Phase::ClosingIdle, _) => Shutdown::Unless { begun: 0 },
+            (Phase::Draining | Phase::ClosingIdle, _) => Shutdown::Unless { started: 0 },
             (Phase::Finishing, _) => {
                 self.finish();
                 Shutdown::Started
@@ -348,7 +348,7 @@ impl<C: Graceful> Serving<C> {
     /// the connection again.
     fn end_if_due(&mut self) -> bool {
         let due = match self.end {
-            Shutdown::Unless { begun } => self.exchanges.begun() != begun,
+            Shutdown::Unless { started } => self.exchanges.started() != started,
             Shutdown::Open | Shutdown::Started => false,
         };
         if due {
@@ -408,7 +408,7 @@ async fn close<T: Transport>(
 ) {
     tokio::select! {
         () = stream.close(leftover) => {}
-        () = watcher.reached(Phase::Cut) => {}
+        () = watcher.wait_for(Phase::Cut) => {}
     }
 }
 

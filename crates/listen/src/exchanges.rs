@@ -12,13 +12,13 @@ use super::delivery::FlushSignal;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 
-/// State that a connection shares with its requests. `begun` and `over` count started and completed requests. They may
-/// wrap around, because only their equality is tested.
+/// State that a connection shares with its requests. `started` and `finished` count requests. They may wrap around,
+/// because only their equality is tested.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
-    begun: AtomicU32,
-    over: AtomicU32,
-    /// Number of active WebSocket requests, which `begun` and `over` do not include.
+    started: AtomicU32,
+    finished: AtomicU32,
+    /// Number of active WebSocket requests, which `started` and `finished` do not include.
     upgrading: AtomicU32,
     /// Number of reads from the client that returned bytes. Wraps around.
     reads: AtomicU32,
@@ -44,7 +44,7 @@ pub(super) struct Exchanges {
 /// Counters of a connection that has no active request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Idleness {
-    pub(super) begun: u32,
+    pub(super) started: u32,
     pub(super) reads: u32,
 }
 
@@ -66,23 +66,23 @@ impl Exchanges {
         Arc::new(Self { waiting_since: now, ..Self::default() })
     }
 
-    pub(super) fn begun(&self) -> u32 {
-        self.begun.load(Ordering::Acquire)
+    pub(super) fn started(&self) -> u32 {
+        self.started.load(Ordering::Acquire)
     }
 
-    pub(super) fn over(&self) -> u32 {
-        self.over.load(Ordering::Acquire)
+    pub(super) fn finished(&self) -> u32 {
+        self.finished.load(Ordering::Acquire)
     }
 
     /// Returns the counters of an idle connection. `None` while a request is active, or while the client has not read a
     /// complete response.
     pub(super) fn idleness(&self) -> Option<Idleness> {
-        let begun = self.begun();
-        let is_active = begun != self.over()
+        let started = self.started();
+        let is_active = started != self.finished()
             || self.upgrading.load(Ordering::Acquire) > 0
             || self.is_upgraded.load(Ordering::Acquire)
             || self.is_write_blocked.load(Ordering::Relaxed);
-        (!is_active).then(|| Idleness { begun, reads: self.reads.load(Ordering::Relaxed) })
+        (!is_active).then(|| Idleness { started, reads: self.reads.load(Ordering::Relaxed) })
     }
 
     /// Returns since when the connection has waited for a request. `None` while a request is active, or if the
@@ -98,7 +98,7 @@ impl Exchanges {
         self.evicted.store(true, Ordering::Release);
     }
 
-    /// Returns whether the connection must close now: [`evict`](Self::evict) was called, and no request has begun
+    /// Returns whether the connection must close now: [`evict`](Self::evict) was called, and no request has started
     /// since.
     pub(super) fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Acquire) && self.idleness().is_some()
@@ -144,7 +144,7 @@ impl Exchanges {
         is_websocket: bool,
         permit: Option<OwnedSemaphorePermit>,
     ) -> ActiveExchange {
-        let counter = if is_websocket { &self.upgrading } else { &self.begun };
+        let counter = if is_websocket { &self.upgrading } else { &self.started };
         counter.fetch_add(1, Ordering::AcqRel);
         self.evicted.store(false, Ordering::Release);
         ActiveExchange { connection: Arc::clone(self), permit, is_websocket }
@@ -199,7 +199,7 @@ impl Drop for ActiveExchange {
         if self.is_websocket {
             self.connection.upgrading.fetch_sub(1, Ordering::AcqRel);
         } else {
-            self.connection.over.fetch_add(1, Ordering::AcqRel);
+            self.connection.finished.fetch_add(1, Ordering::AcqRel);
         }
     }
 }

@@ -183,14 +183,14 @@ impl PhaseWatcher {
     }
 
     /// Waits until the listener has reached `phase`.
-    pub(super) async fn reached(&mut self, phase: Phase) {
-        self.forget();
+    pub(super) async fn wait_for(&mut self, phase: Phase) {
+        self.reset();
         while poll_fn(|cx| self.poll_change(cx)).await < phase {}
     }
 
     /// Prepares for use in another task. That task then receives the current phase as a change, if it is later than
     /// `Serving`.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.seen = Phase::Serving;
         self.is_registered = false;
     }

@@ -71,9 +71,9 @@ impl WaitTimer {
             return None;
         };
         let limit = match self.wait {
-            None if at.begun == 0 && !self.http2 => Expired::Header,
+            None if at.started == 0 && !self.http2 => Expired::Header,
             None => Expired::Idle,
-            Some(wait) if wait.at_start.begun != at.begun => Expired::Idle,
+            Some(wait) if wait.at_start.started != at.started => Expired::Idle,
             Some(wait)
                 if wait.limit == Expired::Idle
                     && wait.at_start.reads != at.reads
@@ -130,9 +130,9 @@ mod tests {
         }
 
         /// Polls an idle connection. Returns its deadline and limit.
-        fn idle(&mut self, at: u64, begun: u32, reads: u32) -> (u64, Expired) {
+        fn idle(&mut self, at: u64, started: u32, reads: u32) -> (u64, Expired) {
             let now = self.opened + Duration::from_secs(at);
-            let idleness = Some(Idleness { begun, reads });
+            let idleness = Some(Idleness { started, reads });
             let deadline = self.timer.deadline(idleness, || now);
             let (deadline, limit) = deadline.unwrap();
             (deadline.duration_since(self.opened).as_secs(), limit)

@@ -52,7 +52,7 @@ pub fn stream() -> Record {
         points,
         stages: points.stages(),
         route: Arc::new(route("default")),
-        who: CallerIdentity::default(),
+        caller: CallerIdentity::default(),
         trace: TraceContext::default(),
         http: http(),
         websocket: None,

@@ -41,7 +41,7 @@ pub(super) struct ApiCall {
     tokenizers: Tokenizers,
     budget: RequestBudget,
     /// The captured request body, if content is captured.
-    asked: Option<Box<RequestCapture>>,
+    request_capture: Option<Box<RequestCapture>>,
 }
 
 /// Facts about the request that [`ApiCall::close`] needs at its end.
@@ -75,15 +75,15 @@ impl ApiCall {
             quota: None,
             tokenizers: tokenizers.clone(),
             budget: budget.clone(),
-            asked: None,
+            request_capture: None,
         }
     }
 
     /// Starts to capture the content of the request and the response.
     pub(super) fn capture(&mut self, policy: &Arc<CapturePolicy>) {
-        let asked = RequestCapture::new(policy, &self.budget);
-        self.answer.capture = asked.heard().map(Box::new);
-        self.asked = Some(Box::new(asked));
+        let request_capture = RequestCapture::new(policy, &self.budget);
+        self.answer.capture = request_capture.heard().map(Box::new);
+        self.request_capture = Some(Box::new(request_capture));
     }
 
     pub(super) fn facts(&self) -> &RequestFacts {
@@ -95,7 +95,7 @@ impl ApiCall {
 
     /// Returns the requested model, from the messages of a WebSocket session, or else from the body, path or query of
     /// the request.
-    pub(super) fn asked(&self) -> Option<&Name> {
+    pub(super) fn requested_model(&self) -> Option<&Name> {
         let facts = self.request.facts();
         self.facts().model.as_ref().or(facts.model.as_ref())
     }
@@ -114,8 +114,8 @@ impl ApiCall {
     /// Before the end of the body, every requested choice (alternative answer) must have stopped, because a choice may
     /// not have begun yet.
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
-        let asked = self.facts().choices.filter(|_| !delivered);
-        let fewest = asked.and_then(|asked| usize::try_from(asked).ok());
+        let requested = self.facts().choices.filter(|_| !delivered);
+        let fewest = requested.and_then(|requested| usize::try_from(requested).ok());
         self.answer.facts.is_finished(fewest.unwrap_or_default())
             || (delivered && !self.api.marks_end())
     }
@@ -144,12 +144,12 @@ impl ApiCall {
     /// Parses bytes of the request body. Returns `false` if some bytes were not parsed because of a limit or the memory
     /// budget.
     pub(super) fn request(&mut self, bytes: &[u8]) -> bool {
-        let Self { request, asked, .. } = self;
+        let Self { request, request_capture, .. } = self;
         if let RequestState::Parsing(reader) = request
             && !self.request_coding.push(bytes, &mut |plain| {
                 reader.push(plain);
-                if let Some(asked) = asked {
-                    asked.push(plain);
+                if let Some(request_capture) = request_capture {
+                    request_capture.push(plain);
                 }
             })
         {
@@ -172,8 +172,8 @@ impl ApiCall {
         match direction {
             Direction::Request => {
                 self.request_coding.gap();
-                if let Some(asked) = &mut self.asked {
-                    asked.gap();
+                if let Some(request_capture) = &mut self.request_capture {
+                    request_capture.gap();
                 }
                 if let RequestState::Parsing(reader) = &mut self.request {
                     reader.gap();
@@ -192,7 +192,7 @@ impl ApiCall {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
         // The capture ends, because a session has messages instead of a request and a response.
-        (self.asked, self.answer.capture) = (None, None);
+        (self.request_capture, self.answer.capture) = (None, None);
         sessions
     }
 
@@ -235,7 +235,7 @@ impl ApiCall {
     }
 
     pub(super) fn has_final_model(&self) -> bool {
-        self.asked().is_some()
+        self.requested_model().is_some()
             || self.answer.facts.model.is_some()
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
@@ -243,7 +243,7 @@ impl ApiCall {
     /// Selects the API from the keys of the request body, if several APIs share the path. Returns `false` if the body
     /// matches none of these APIs. `may_go_on` means that more of the body can follow. The API guessed from the path
     /// then stays.
-    pub(super) fn settle_api(&mut self, may_go_on: bool) -> bool {
+    pub(super) fn select_api(&mut self, may_go_on: bool) -> bool {
         if !self.body_decides {
             return true;
         }
@@ -261,7 +261,7 @@ impl ApiCall {
         self.quota = RateLimits::read(&head.headers, now);
         let capture = self.answer.capture.take();
         let parsers = (&self.tokenizers, &self.budget);
-        let mut answer = ObservedResponse::new(self.asked(), parsers, capture);
+        let mut answer = ObservedResponse::new(self.requested_model(), parsers, capture);
         let mut content = FrameContent::default();
         let (facts, status_and_headers) = (self.facts(), (head.status, &head.headers));
         let mut read = |event: Event<'_>| answer.event(&event, &mut content, &mut |_| {});
@@ -350,10 +350,15 @@ impl ApiCall {
         let seen = complete != Completeness::Unobserved;
         let needs_reason = needs_reason && closing.answering;
         let (finish_reasons, choices) = self.answer.finish_reasons(needs_reason, seen);
-        let heard = self.answer.capture.as_deref();
-        let captured = self
-            .asked
-            .map(|asked| Box::new(content::assemble(self.api, *asked, heard, &finish_reasons)));
+        let response_capture = self.answer.capture.as_deref();
+        let captured = self.request_capture.map(|request_capture| {
+            Box::new(content::assemble(
+                self.api,
+                *request_capture,
+                response_capture,
+                &finish_reasons,
+            ))
+        });
         let facts = &mut self.answer.facts;
         let usage = facts.usage;
         Call {
@@ -433,9 +438,9 @@ impl ApiCall {
             true => limiter.admit(dimension, name),
             false => limiter.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
         };
-        let asked = self.asked().or(self.answer.facts.model.as_ref());
-        let model =
-            asked.map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
+        let requested = self.requested_model().or(self.answer.facts.model.as_ref());
+        let model = requested
+            .map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
         MetricLabels {
             operation: self.api.operation(),
             provider: provider(self.api, route),

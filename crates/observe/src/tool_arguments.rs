@@ -4,10 +4,10 @@
 //! command, which some tools take.
 
 /// Maximum nesting depth that is checked. More deeply nested arguments count as valid.
-const DEEPEST: u32 = 128;
+const MAX_DEPTH: u32 = 128;
 
 /// Maximum number of tool calls per response whose arguments are checked. Arguments of further calls count as valid.
-const MOST_CALLS: usize = 256;
+const MAX_CALLS: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct ToolArguments(Vec<Call>);
@@ -25,7 +25,7 @@ impl ToolArguments {
         let same = |call: &Call| call.choice == choice && call.number == number;
         let known = self.0.iter().rposition(same);
         if known.is_none() {
-            if self.0.len() >= MOST_CALLS {
+            if self.0.len() >= MAX_CALLS {
                 return;
             }
             self.0.push(Call { choice, number, json: JsonValidator::default() });
@@ -188,7 +188,7 @@ impl JsonValidator {
     }
 
     fn begin(&mut self, object: bool) -> State {
-        if self.depth == DEEPEST {
+        if self.depth == MAX_DEPTH {
             return State::Free;
         }
         self.depth += 1;
@@ -319,7 +319,7 @@ mod tests {
         for number in 0..10_000 {
             arguments.push(2, number, "{");
         }
-        assert_eq!(arguments.0.len(), MOST_CALLS);
+        assert_eq!(arguments.0.len(), MAX_CALLS);
     }
 
     proptest! {

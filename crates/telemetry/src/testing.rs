@@ -101,7 +101,7 @@ pub fn plain() -> Record {
         points,
         stages: points.stages(),
         route: route(),
-        who: CallerIdentity::default(),
+        caller: CallerIdentity::default(),
         trace: TraceContext {
             trace_id: *b"0123456789abcdef",
             parent: Some(*b"parent00"),

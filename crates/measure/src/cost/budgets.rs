@@ -54,7 +54,7 @@ impl Budget {
     /// Returns the amount that a request spends from this budget. `None` if the budget does not cover the request, or
     /// if the amount is unknown.
     pub(super) fn spent(&self, record: &Record) -> Option<f64> {
-        let call = record.call.as_ref().filter(|call| self.pays(record, call))?;
+        let call = record.call.as_ref().filter(|call| self.covers(record, call))?;
         match &self.allowance {
             BudgetLimit::Tokens(_) => Used::of(record, call).map(|(used, _)| used.total()),
             BudgetLimit::Money { currency, .. } => {
@@ -64,12 +64,12 @@ impl Budget {
         }
     }
 
-    fn pays(&self, record: &Record, call: &Call) -> bool {
+    fn covers(&self, record: &Record, call: &Call) -> bool {
         let fits = |pattern: &Option<GlobPattern>, name: Option<&str>| {
             let fits = |pattern: &GlobPattern| name.is_some_and(|name| pattern.matches(name));
             pattern.as_ref().is_none_or(fits)
         };
-        let tenant = record.who.tenant.as_ref().map(|name| name.as_str());
+        let tenant = record.caller.tenant.as_ref().map(|name| name.as_str());
         let model = call.request.model.as_ref().map(|name| name.as_str());
         let route = self.route.as_ref();
         fits(&self.tenant, tenant)
@@ -89,7 +89,7 @@ mod tests {
 
     fn of(tenant: &str) -> Record {
         let mut record = stream();
-        record.who.tenant = Name::new(tenant);
+        record.caller.tenant = Name::new(tenant);
         let call = record.call.as_mut().unwrap();
         call.usage = Some(Usage { input: Some(90), output: Some(10), ..Usage::default() });
         call.cost =

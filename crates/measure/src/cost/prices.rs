@@ -165,13 +165,13 @@ mod tests {
             request: 0.25,
             ..price("gpt-4o", 2.0)
         };
-        let (told, source) = amount(vec![price.clone()], &record(Some(usage)));
+        let (actual, source) = amount(vec![price.clone()], &record(Some(usage)));
         let exact = 0.6 * 2.0 + 0.3 * 0.5 + 0.1 * 4.0 + 0.15 * 10.0 + 0.05 * 8.0 + 0.25;
-        assert!((told - exact).abs() < 1e-12, "{told} for {exact}");
+        assert!((actual - exact).abs() < 1e-12, "{actual} for {exact}");
         assert_eq!(source, Source::Reported);
         let plain = Price { cache_read: None, cache_write: None, reasoning: None, ..price };
-        let (told, _) = amount(vec![plain], &record(Some(usage)));
-        assert!((told - (2.0 + 2.0 + 0.25)).abs() < 1e-12, "as input, and as output");
+        let (actual, _) = amount(vec![plain], &record(Some(usage)));
+        assert!((actual - (2.0 + 2.0 + 0.25)).abs() < 1e-12, "as input, and as output");
     }
 
     #[test]
@@ -180,8 +180,8 @@ mod tests {
         cut.call.as_mut().unwrap().output =
             Some(Output { tokens: 500.0, counted: 500, ..Output::default() });
         let price = Price { output: 10.0, ..price("gpt-4o", 2.0) };
-        let (told, source) = amount(vec![price.clone()], &cut);
-        assert!((told - 0.007).abs() < 1e-12, "1,000 in and 500 out: {told}");
+        let (actual, source) = amount(vec![price.clone()], &cut);
+        assert!((actual - 0.007).abs() < 1e-12, "1,000 in and 500 out: {actual}");
         assert_eq!(source, Source::Estimated);
         cut.call.as_mut().unwrap().output = None;
         assert_eq!(priced(vec![price], &cut), PriceResult::Free, "nothing was used");
@@ -205,9 +205,9 @@ mod tests {
             amount(table(), &record).0.round()
         };
         // The days are 2025-12-31, 2026-01-01, 2026-06-30 and 2026-07-01.
-        let told = ["20453", "20454", "20634", "20635"].map(on);
-        for (told, expected) in told.into_iter().zip([2.0, 4.0, 4.0, 3.0]) {
-            assert!((told - expected).abs() < 1e-9, "{told} for {expected}");
+        let actual = ["20453", "20454", "20634", "20635"].map(on);
+        for (actual, expected) in actual.into_iter().zip([2.0, 4.0, 4.0, 3.0]) {
+            assert!((actual - expected).abs() < 1e-9, "{actual} for {expected}");
         }
     }
 

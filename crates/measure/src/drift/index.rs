@@ -8,14 +8,14 @@ const BINS: u64 = 10;
 /// Minimum number of requests in the baseline and in the current window. With fewer requests, no index is reported,
 /// because chance dominates. With 200 requests in each, chance alone yields an index of 0.09, and 0.1 is commonly read
 /// as a change.
-pub const FEWEST: u64 = 200;
+pub const MIN_REQUESTS: u64 = 200;
 
 /// Lower bound for the fraction of lengths in a bin, because the logarithm of an empty bin is undefined.
 ///
 /// Common implementations use the same value (rapidstats' `epsilon`, datasci-toolkit's `missing_value`). A bin whose
 /// fraction falls from a tenth to zero adds 0.69 to the index. The large weight is intended, because the loss of a
 /// tenth of the lengths is a large change.
-const LEAST_SHARE: f64 = 0.0001;
+const MIN_SHARE: f64 = 0.0001;
 
 /// Bins derived from a baseline.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -81,11 +81,11 @@ impl Bins {
 }
 
 /// Computes Σ (p − q) × ln(p ÷ q) over the bins. p is the fraction of current lengths in a bin and q the fraction of
-/// baseline lengths, each at least [`LEAST_SHARE`]. The result is never negative, and swapping p and q does not change
+/// baseline lengths, each at least [`MIN_SHARE`]. The result is never negative, and swapping p and q does not change
 /// it.
 fn index(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
     shares
-        .map(|(p, q)| (p.max(LEAST_SHARE), q.max(LEAST_SHARE)))
+        .map(|(p, q)| (p.max(MIN_SHARE), q.max(MIN_SHARE)))
         .map(|(p, q)| (p - q) * (p / q).ln())
         .sum()
 }
@@ -115,8 +115,8 @@ mod tests {
         Bins::of(baseline).index(baseline, current).unwrap()
     }
 
-    fn close(told: f64, exact: f64) {
-        assert!((told - exact).abs() < 1e-9, "{told} for {exact}");
+    fn close(actual: f64, exact: f64) {
+        assert!((actual - exact).abs() < 1e-9, "{actual} for {exact}");
     }
 
     /// Compares the index with values computed by hand.
@@ -251,9 +251,9 @@ mod tests {
         ) {
             let scale = |list: &[u64]| list.iter().map(|n| (32 + n / 2) << doublings).collect::<Vec<_>>();
             for (baseline, current) in [(baseline.clone(), current.clone()), (scale(&baseline), scale(&current))] {
-                let told = of(&lengths(baseline.iter().copied()), &lengths(current.iter().copied()));
+                let actual = of(&lengths(baseline.iter().copied()), &lengths(current.iter().copied()));
                 let exact = of_lists(&baseline, &current);
-                prop_assert!((told - exact).abs() < 1e-9, "{} for {}", told, exact);
+                prop_assert!((actual - exact).abs() < 1e-9, "{} for {}", actual, exact);
             }
         }
 

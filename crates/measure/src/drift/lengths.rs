@@ -9,10 +9,10 @@ const PER_DOUBLING: u64 = 32;
 
 /// Maximum length in tokens: 16,777,215, well above every existing context window. Longer lengths are stored as this
 /// value.
-const LONGEST: u64 = (1 << 24) - 1;
+const MAX_LENGTH: u64 = (1 << 24) - 1;
 
 /// Total number of buckets: one for each length below [`PER_DOUBLING`], then 19 doublings of [`PER_DOUBLING`] buckets,
-/// up to [`LONGEST`].
+/// up to [`MAX_LENGTH`].
 const BUCKETS: usize = 640;
 
 /// Index of a bucket on the grid.
@@ -21,7 +21,7 @@ pub(super) struct Bucket(u16);
 
 impl Bucket {
     pub(super) fn of(length: u64) -> Self {
-        let length = length.min(LONGEST);
+        let length = length.min(MAX_LENGTH);
         let doublings = (length / PER_DOUBLING).checked_ilog2().unwrap_or(0);
         let place = u64::from(doublings) * PER_DOUBLING + (length >> doublings);
         Self(u16::try_from(place).unwrap_or(u16::MAX))
@@ -129,7 +129,7 @@ mod tests {
             }
             before = Some(Bucket(place));
         }
-        assert_eq!(Some(Bucket::of(LONGEST)), before);
+        assert_eq!(Some(Bucket::of(MAX_LENGTH)), before);
         assert_eq!(Some(Bucket::of(u64::MAX)), before);
         assert_eq!(Bucket::of(0).below(), None);
     }
@@ -169,10 +169,10 @@ mod tests {
         }
 
         #[test]
-        fn a_length_is_known_to_one_part_in_32(length in 0..=LONGEST) {
-            let told = Bucket::of(length).shortest();
-            prop_assert!(told <= length && (length - told) * 32 <= length, "{} for {}", told, length);
-            prop_assert!(length >= 64 || told == length);
+        fn a_length_is_known_to_one_part_in_32(length in 0..=MAX_LENGTH) {
+            let actual = Bucket::of(length).shortest();
+            prop_assert!(actual <= length && (length - actual) * 32 <= length, "{} for {}", actual, length);
+            prop_assert!(length >= 64 || actual == length);
         }
 
         #[test]

@@ -25,7 +25,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-pub use index::FEWEST;
+pub use index::MIN_REQUESTS;
 pub use saved::{BaselineError, SavedBaseline};
 
 use crate::drift::index::{Bins, by_chance};
@@ -91,7 +91,7 @@ pub struct ModelDrift {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LengthReading {
     /// Population stability index. 0 means unchanged, 0.1 or more a slight change, and 0.25 or more a large change.
-    /// `None` if the baseline or the current window has fewer than [`FEWEST`] requests.
+    /// `None` if the baseline or the current window has fewer than [`MIN_REQUESTS`] requests.
     pub index: Option<f64>,
     /// Mean index that chance alone yields for an unchanged workload. `None` if `index` is `None`.
     pub by_chance: Option<f64>,
@@ -181,7 +181,7 @@ impl Drift {
     }
 
     /// Returns a baseline that a later process can load. For each model key, it holds the latest requests. If these are
-    /// fewer than [`FEWEST`], it holds the baseline that this process recorded, if any.
+    /// fewer than [`MIN_REQUESTS`], it holds the baseline that this process recorded, if any.
     pub fn saved(&self) -> SavedBaseline {
         let save = |(model_key, tracks): (&ModelKey, &[Track; Direction::ALL.len()])| {
             let lengths = tracks.each_ref().map(|track| track.latest().clone());
@@ -242,7 +242,7 @@ impl Track {
     }
 
     fn record(&mut self, at: MonotonicInstant, bucket: Bucket, most: usize) {
-        self.turn(at);
+        self.start_day_if_due(at);
         match &mut self.reference {
             Reference::First(first) if first.total() < most as u64 => {
                 first.add(bucket, 1);
@@ -256,7 +256,7 @@ impl Track {
 
     /// Starts a new day if 24 h have passed. The lengths of the past day become the baseline. The window is cleared, so
     /// that no request is in both the window and the baseline. A day without requests yields an empty baseline.
-    fn turn(&mut self, at: MonotonicInstant) {
+    fn start_day_if_due(&mut self, at: MonotonicInstant) {
         let Reference::Yesterday { day, former, today } = &mut self.reference else {
             return;
         };
@@ -271,7 +271,7 @@ impl Track {
     }
 
     fn reading(&mut self, at: MonotonicInstant, most: usize) -> LengthReading {
-        self.turn(at);
+        self.start_day_if_due(at);
         let current = self.window.lengths();
         let baseline = match &self.reference {
             Reference::First(first) => Some(first),
@@ -283,7 +283,7 @@ impl Track {
             current: current.total(),
             ..LengthReading::default()
         };
-        let enough = reading.baseline.min(reading.current) >= FEWEST;
+        let enough = reading.baseline.min(reading.current) >= MIN_REQUESTS;
         let filling =
             matches!(&self.reference, Reference::First(first) if first.total() < most as u64);
         if let Some(baseline) = baseline.filter(|_| enough && !filling) {
@@ -299,7 +299,7 @@ impl Track {
         let current = self.window.lengths();
         match &self.reference {
             Reference::Saved(_) => current,
-            _ if current.total() >= FEWEST => current,
+            _ if current.total() >= MIN_REQUESTS => current,
             Reference::First(earlier) | Reference::Yesterday { former: earlier, .. } => earlier,
         }
     }

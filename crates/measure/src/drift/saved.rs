@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::drift::lengths::{Bucket, Lengths};
-use crate::drift::{Direction, FEWEST};
+use crate::drift::{Direction, MIN_REQUESTS};
 use crate::load::{MAX_MODEL_KEYS, ModelKey};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{LONGEST_NAME, Label};
@@ -37,7 +37,7 @@ pub enum BaselineError {
     #[error("model {0} is listed twice or has an invalid name; save the baseline again")]
     Model(usize),
     #[error(
-        "no model has {FEWEST} requests, the minimum for a comparison; save the baseline after more requests"
+        "no model has {MIN_REQUESTS} requests, the minimum for a comparison; save the baseline after more requests"
     )]
     TooFew,
 }
@@ -78,7 +78,7 @@ impl SavedBaseline {
     /// Parses a baseline file.
     ///
     /// # Errors
-    /// Returns an error if the file is not a baseline, or if no model has [`FEWEST`] requests.
+    /// Returns an error if the file is not a baseline, or if no model has [`MIN_REQUESTS`] requests.
     pub fn read(json: &[u8]) -> Result<Self, BaselineError> {
         let saved: Self = serde_json::from_slice(json).map_err(|error| {
             BaselineError::Malformed { line: error.line(), column: error.column() }
@@ -100,7 +100,7 @@ impl SavedBaseline {
             known.push(names);
         }
         let all = saved.models.iter().flat_map(|entry| [&entry.input, &entry.output]);
-        if all.map(|pairs| lengths(pairs).total()).max() < Some(FEWEST) {
+        if all.map(|pairs| lengths(pairs).total()).max() < Some(MIN_REQUESTS) {
             return Err(BaselineError::TooFew);
         }
         Ok(saved)

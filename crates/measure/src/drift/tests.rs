@@ -33,7 +33,7 @@ fn record(drift: &mut Drift, hours: u64, count: u64, from: u64) {
     }
 }
 
-fn told(drift: &mut Drift, hours: u64) -> LengthReading {
+fn length_reading(drift: &mut Drift, hours: u64) -> LengthReading {
     let reading = drift.reading(at(hours));
     assert_eq!(reading.models.len(), 1);
     let [input, output] = reading.models[0].lengths;
@@ -45,17 +45,17 @@ fn told(drift: &mut Drift, hours: u64) -> LengthReading {
 fn the_first_exchanges_are_the_baseline_and_are_not_compared_with_themselves() {
     let mut drift = drift(Baseline::First, 300);
     record(&mut drift, 0, 300, 1);
-    let reading = told(&mut drift, 0);
+    let reading = length_reading(&mut drift, 0);
     assert_eq!((reading.baseline, reading.current), (300, 0));
     record(&mut drift, 0, 199, 1);
-    assert_eq!(told(&mut drift, 0).index, None, "one too few");
+    assert_eq!(length_reading(&mut drift, 0).index, None, "one too few");
     record(&mut drift, 0, 1, 100);
-    let reading = told(&mut drift, 0);
+    let reading = length_reading(&mut drift, 0);
     assert!(reading.index < Some(0.01), "{reading:?}");
     assert_eq!(reading.by_chance, Some(9.0 * (1.0 / 300.0 + 1.0 / 200.0)));
     assert_eq!((reading.bins, reading.current), (Some(10), 200));
     record(&mut drift, 0, 300, 1_000);
-    let reading = told(&mut drift, 0);
+    let reading = length_reading(&mut drift, 0);
     assert_eq!((reading.baseline, reading.current), (300, 300));
     assert!(reading.index > Some(0.25), "{reading:?}");
 }
@@ -64,7 +64,7 @@ fn the_first_exchanges_are_the_baseline_and_are_not_compared_with_themselves() {
 fn a_first_baseline_reports_nothing_before_it_is_complete() {
     let mut drift = drift(Baseline::First, 1_000);
     record(&mut drift, 0, 999, 1);
-    let reading = told(&mut drift, 0);
+    let reading = length_reading(&mut drift, 0);
     assert_eq!((reading.baseline, reading.current, reading.index), (999, 0, None));
 }
 
@@ -73,7 +73,7 @@ fn a_reverted_change_is_not_reported() {
     let mut drift = drift(Baseline::First, 200);
     for (from, changed) in [(1, false), (1, false), (500, true), (1, false)] {
         record(&mut drift, 0, 200, from);
-        let index = told(&mut drift, 0).index.unwrap_or(0.0);
+        let index = length_reading(&mut drift, 0).index.unwrap_or(0.0);
         assert_eq!(index > 0.25, changed, "{from}: {index}");
     }
 }
@@ -83,15 +83,15 @@ fn a_day_is_compared_with_the_previous_day_from_its_start() {
     let mut drift = drift(Baseline::Yesterday, 500);
     record(&mut drift, 0, 600, 1);
     record(&mut drift, 23, 600, 1);
-    let reading = told(&mut drift, 23);
+    let reading = length_reading(&mut drift, 23);
     assert_eq!((reading.baseline, reading.current), (0, 500));
     assert_eq!(reading.index, None, "there was no yesterday");
-    let reading = told(&mut drift, 24);
+    let reading = length_reading(&mut drift, 24);
     assert_eq!((reading.baseline, reading.current), (1_200, 0));
     record(&mut drift, 25, 300, 1_000);
-    assert!(told(&mut drift, 47).index > Some(0.25));
+    assert!(length_reading(&mut drift, 47).index > Some(0.25));
     record(&mut drift, 48, 300, 1_000);
-    let reading = told(&mut drift, 48);
+    let reading = length_reading(&mut drift, 48);
     assert_eq!((reading.baseline, reading.index), (300, Some(0.0)));
 }
 
@@ -100,10 +100,10 @@ fn a_day_without_traffic_is_not_a_baseline() {
     let mut drift = drift(Baseline::Yesterday, 500);
     record(&mut drift, 1, 300, 1);
     record(&mut drift, 49, 300, 1);
-    let reading = told(&mut drift, 49);
+    let reading = length_reading(&mut drift, 49);
     assert_eq!((reading.baseline, reading.index), (0, None));
     record(&mut drift, 30, 1, 1);
-    assert_eq!(told(&mut drift, 49).current, 301, "what comes late is of today");
+    assert_eq!(length_reading(&mut drift, 49).current, 301, "what comes late is of today");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_saved_baseline_is_compared_per_model() {
     let path = PathBuf::from("baseline.json");
     let mut after = drift(Baseline::File { path, saved: Arc::new(saved) }, 200);
     record(&mut after, 0, 200, 1);
-    let reading = told(&mut after, 0);
+    let reading = length_reading(&mut after, 0);
     assert_eq!((reading.baseline, reading.index), (200, Some(0.0)));
     for n in 0..400 {
         after.record(at(0), &model_key("new"), [Some(n), None]);
@@ -164,9 +164,9 @@ fn an_invalid_baseline_file_is_rejected_with_reason_and_remedy() {
         (file(&entry("m", 199)), "no model has 200 requests"),
         (file(""), "no model has 200 requests"),
     ] {
-        let told = SavedBaseline::read(text.as_bytes()).unwrap_err().to_string();
-        assert!(told.starts_with(expected), "{told}");
-        assert!(!told.contains("planted") && told.contains("; save"), "{told}");
+        let error = SavedBaseline::read(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+        assert!(!error.contains("planted") && error.contains("; save"), "{error}");
     }
     let current = file(&entry("m", 200));
     let former = current.replace("models", "flows").replace("position", "vantage");
@@ -180,7 +180,7 @@ fn changed_settings_start_again_and_equal_ones_change_nothing() {
     let mut drift = drift(Baseline::First, 300);
     record(&mut drift, 0, 10, 1);
     drift.replace(Config { baseline: Baseline::First, exchanges: 300 });
-    assert_eq!(told(&mut drift, 0).baseline, 10);
+    assert_eq!(length_reading(&mut drift, 0).baseline, 10);
     drift.replace(Config::default());
     assert_eq!(drift.reading(at(0)), Reading::default());
 }

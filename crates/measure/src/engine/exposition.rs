@@ -9,10 +9,10 @@ use std::borrow::Cow;
 
 /// Maximum length of a line in bytes; longer lines count as malformed. The longest lines of known engines list every
 /// option of a cache as a label, and are far shorter.
-const LONGEST_LINE: usize = 16 << 10;
+const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// Maximum number of labels of a sample. Engines write about ten labels; the default limit of Prometheus is 30.
-const MOST_LABELS: usize = 64;
+const MAX_LABELS: usize = 64;
 
 /// One sample: `name{labels} value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +52,7 @@ impl<'a> Sample<'a> {
 }
 
 fn sample(line: &[u8]) -> Option<Sample<'_>> {
-    if line.len() > LONGEST_LINE {
+    if line.len() > MAX_LINE_BYTES {
         return None;
     }
     let line = std::str::from_utf8(line).ok()?;
@@ -73,7 +73,7 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
 /// malformed or there are too many.
 fn braced(inside: &str) -> Option<(&str, &str)> {
     let mut rest = inside;
-    for _ in 0..=MOST_LABELS {
+    for _ in 0..=MAX_LABELS {
         rest = rest.trim_ascii_start();
         if let Some(after) = rest.strip_prefix('}') {
             let length = inside.len() - rest.len();
@@ -207,9 +207,9 @@ mod tests {
         ] {
             assert_eq!(one(line), None, "{line}");
         }
-        let long = format!("a{{x=\"{}\"}} 1", "y".repeat(LONGEST_LINE));
+        let long = format!("a{{x=\"{}\"}} 1", "y".repeat(MAX_LINE_BYTES));
         assert_eq!(one(&long), None);
-        let many = format!("a{{{}}} 1", "x=\"\",".repeat(MOST_LABELS + 1));
+        let many = format!("a{{{}}} 1", "x=\"\",".repeat(MAX_LABELS + 1));
         assert_eq!(one(&many), None);
         let body = b"# HELP a b\n\n# TYPE a gauge\n\xff 1\na 1\n# EOF";
         let read: Vec<bool> = samples(body).map(|sample| sample.is_some()).collect();
@@ -220,7 +220,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_to_their_end(body in proptest::collection::vec(any::<u8>(), 0..400)) {
             for sample in samples(&body).flatten() {
-                prop_assert!(sample.labels().count() <= MOST_LABELS);
+                prop_assert!(sample.labels().count() <= MAX_LABELS);
             }
         }
 

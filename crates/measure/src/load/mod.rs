@@ -349,7 +349,7 @@ mod tests {
         load.register(&route_key());
         load.enter(&route_key(), RequestPhase::Waiting);
         load.enter(&route_key(), RequestPhase::Waiting);
-        load.shift(&route_key(), RequestPhase::Waiting, RequestPhase::Streaming);
+        load.transition(&route_key(), RequestPhase::Waiting, RequestPhase::Streaming);
         assert_eq!(load.queue_depth(&route_key()), 1);
         let routes = load.reading(MonotonicInstant::ZERO).routes;
         assert_eq!((routes[0].active, routes[0].queue_depth()), ([0, 1, 1, 0], 1));

@@ -181,15 +181,15 @@ mod tests {
     fn a_window_is_reported_once_it_is_covered() {
         let mut track = ModelLoad::new();
         track.output(MonotonicInstant::from_secs(3), 600);
-        let told = |nanos| at(&track, MonotonicInstant::from_nanos(nanos)).output;
-        assert_eq!(told(999_999_999).latest, None);
-        assert_eq!(told(4_000_000_000).latest, Some(150.0), "600 in 4 s");
-        assert_eq!(told(9_999_999_999).ten_seconds, None);
-        assert_eq!(told(10_000_000_000).ten_seconds, Some(60.0));
-        assert_eq!(told(59_999_999_999).minute, None);
-        assert_eq!(told(60_000_000_000).minute, Some(10.0));
-        assert_eq!(told(299_999_999_999).five_minutes, None);
-        assert_eq!(told(300_000_000_000).five_minutes, Some(2.0));
+        let actual = |nanos| at(&track, MonotonicInstant::from_nanos(nanos)).output;
+        assert_eq!(actual(999_999_999).latest, None);
+        assert_eq!(actual(4_000_000_000).latest, Some(150.0), "600 in 4 s");
+        assert_eq!(actual(9_999_999_999).ten_seconds, None);
+        assert_eq!(actual(10_000_000_000).ten_seconds, Some(60.0));
+        assert_eq!(actual(59_999_999_999).minute, None);
+        assert_eq!(actual(60_000_000_000).minute, Some(10.0));
+        assert_eq!(actual(299_999_999_999).five_minutes, None);
+        assert_eq!(actual(300_000_000_000).five_minutes, Some(2.0));
     }
 
     #[test]
@@ -202,14 +202,14 @@ mod tests {
         let whole = MonotonicInstant::from_millis(6_500);
         track.output_spread(whole..whole, 31);
         track.input_spread(whole..whole, 9_000);
-        let told = |nanos| at(&track, MonotonicInstant::from_nanos(nanos));
-        assert_eq!(told(999_999_999).output.peak, None);
-        assert_eq!(told(6_999_999_999).output.peak, Some(70.0));
-        assert_eq!(told(7_999_999_999).output.peak, Some(100.0), "69 streamed and 31 whole");
-        assert_eq!(told(8_000_000_000).output.peak, Some(500.0));
-        assert_eq!(told(307_999_999_999).output.peak, Some(500.0));
-        assert_eq!(told(308_000_000_000).output.peak, Some(0.0));
-        assert_eq!(told(8_000_000_000).input.peak, None, "input is no stream");
+        let actual = |nanos| at(&track, MonotonicInstant::from_nanos(nanos));
+        assert_eq!(actual(999_999_999).output.peak, None);
+        assert_eq!(actual(6_999_999_999).output.peak, Some(70.0));
+        assert_eq!(actual(7_999_999_999).output.peak, Some(100.0), "69 streamed and 31 whole");
+        assert_eq!(actual(8_000_000_000).output.peak, Some(500.0));
+        assert_eq!(actual(307_999_999_999).output.peak, Some(500.0));
+        assert_eq!(actual(308_000_000_000).output.peak, Some(0.0));
+        assert_eq!(actual(8_000_000_000).input.peak, None, "input is no stream");
     }
 
     #[test]
@@ -310,16 +310,16 @@ mod tests {
             for &(millis, tokens) in &chunks {
                 track.output(MonotonicInstant::from_millis(millis), tokens);
             }
-            let told = at(&track, MonotonicInstant::from_millis(read)).output;
+            let actual = at(&track, MonotonicInstant::from_millis(read)).output;
             let now = read / 1_000;
             let mean = |seconds: u64| (now >= seconds).then(|| {
                 let within = |millis: u64| (now - seconds..now).contains(&(millis / 1_000));
                 let kept = chunks.iter().filter(|(millis, _)| within(*millis));
                 kept.map(|(_, tokens)| *tokens).sum::<u64>() as f64 / seconds as f64
             });
-            prop_assert_eq!(told.ten_seconds, mean(10));
-            prop_assert_eq!(told.minute, mean(60));
-            prop_assert_eq!(told.five_minutes, mean(300));
+            prop_assert_eq!(actual.ten_seconds, mean(10));
+            prop_assert_eq!(actual.minute, mean(60));
+            prop_assert_eq!(actual.five_minutes, mean(300));
         }
 
         #[test]
@@ -327,8 +327,8 @@ mod tests {
             let to = (from + length).min(299_999);
             let mut track = ModelLoad::new();
             track.output_spread(MonotonicInstant::from_millis(from)..MonotonicInstant::from_millis(to), tokens);
-            let told = at(&track, MonotonicInstant::from_secs(300)).output.five_minutes.unwrap() * 300.0;
-            prop_assert!((told - tokens as f64).abs() < 1e-6 * (tokens as f64 + 1.0), "{} of {}", told, tokens);
+            let actual = at(&track, MonotonicInstant::from_secs(300)).output.five_minutes.unwrap() * 300.0;
+            prop_assert!((actual - tokens as f64).abs() < 1e-6 * (tokens as f64 + 1.0), "{} of {}", actual, tokens);
         }
     }
 

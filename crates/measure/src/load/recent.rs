@@ -26,7 +26,7 @@ const UNITS: [f64; 4] = [10_000.0, 100.0, 10_000.0, 1_000_000.0];
 ///
 /// The limit keeps a histogram below 10 KiB, and the forty histograms of a model key below 400 KiB. A histogram grows
 /// only up to its highest value, so a model key usually takes 200 KiB.
-const HIGHEST: u64 = 36_000_000;
+const MAX_VALUE: u64 = 36_000_000;
 
 #[derive(Debug)]
 pub(super) struct Recent(RollingWindow<Segment>);
@@ -135,10 +135,10 @@ impl Values {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "clamped to 0..=HIGHEST; what is no number becomes 0"
+        reason = "clamped to 0..=MAX_VALUE; what is no number becomes 0"
     )]
     fn record(&mut self, units: f64) {
-        let units = units.round().clamp(0.0, HIGHEST as f64) as u64;
+        let units = units.round().clamp(0.0, MAX_VALUE as f64) as u64;
         let recorded = self.histogram().record(units);
         debug_assert!(recorded.is_ok(), "it resizes itself");
     }

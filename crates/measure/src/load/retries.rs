@@ -69,7 +69,7 @@ impl Retries {
         // Always record the key: the first attempt carries no other signal.
         let repeated = header("idempotency-key").is_some_and(|key| {
             let hash = self.hasher.hash_one((call, key));
-            let repeated = self.keys.knows(at, hash);
+            let repeated = self.keys.contains(at, hash);
             self.keys.record(at, hash);
             repeated
         });
@@ -114,14 +114,14 @@ impl Recent {
         }
     }
 
-    fn knows(&self, at: MonotonicInstant, hash: u64) -> bool {
+    fn contains(&self, at: MonotonicInstant, hash: u64) -> bool {
         let recorded = self.recorded.get(&hash);
         recorded.is_some_and(|recorded| at.since(*recorded) <= WINDOW)
     }
 
     /// Returns whether the hash is known, and removes it.
     fn take(&mut self, at: MonotonicInstant, hash: u64) -> bool {
-        let known = self.knows(at, hash);
+        let known = self.contains(at, hash);
         self.recorded.remove(&hash);
         known
     }
@@ -234,7 +234,7 @@ mod tests {
             recent.record(AT, hash % (2 * MAX_HASHES as u64));
             assert!(recent.order.len() <= MAX_HASHES && recent.recorded.len() <= MAX_HASHES);
         }
-        assert!(!recent.knows(AT, MAX_HASHES as u64 + 1) && recent.knows(AT, 1));
+        assert!(!recent.contains(AT, MAX_HASHES as u64 + 1) && recent.contains(AT, 1));
         assert!(recent.take(AT, 1) && !recent.take(AT, 1));
         recent.record(after(601), 7);
         assert_eq!((recent.order.len(), recent.recorded.len()), (1, 1));

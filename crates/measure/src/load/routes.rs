@@ -16,7 +16,7 @@ impl Load {
         *self.count(route_key, state) += 1;
     }
 
-    pub fn shift(&mut self, route_key: &RouteKey, from: RequestPhase, to: RequestPhase) {
+    pub fn transition(&mut self, route_key: &RouteKey, from: RequestPhase, to: RequestPhase) {
         self.leave(route_key, from);
         self.enter(route_key, to);
     }

@@ -11,7 +11,7 @@ mod websocket;
 
 pub use choice::{ChoiceContent, ChoiceStatus};
 pub use length_buckets::{LengthBucket, LengthBuckets};
-pub use outcome::{ResponseSummary, settle};
+pub use outcome::{ResponseSummary, classify};
 pub use output::{Output, TokenCounts};
 pub use websocket::{CloseFrame, Session, WebSocket};
 
@@ -45,7 +45,7 @@ pub struct Record {
     pub stages: Stages,
     pub route: Arc<RouteFacts>,
     /// Caller identity from the request.
-    pub who: CallerIdentity,
+    pub caller: CallerIdentity,
     pub trace: TraceContext,
     pub http: Http,
     /// WebSocket data of a request that was upgraded; `None` for any other request.

@@ -32,7 +32,10 @@ pub struct ResponseSummary {
 ///
 /// An error status below 500 is the client's fault. The exceptions are 408 and 429, which mean that the backend lacked
 /// capacity or time. If the status reports success, the provider's kind of error decides.
-pub fn settle(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, Option<Name>) {
+pub fn classify(
+    ending: Ending,
+    answered: &ResponseSummary,
+) -> (Outcome, ErrorSource, Option<Name>) {
     let error = |outcome, error_source, kind: &str| (outcome, error_source, Name::new(kind));
     let erred = answered.failed || answered.status.is_some_and(|status| status >= 400);
     match ending {
@@ -100,8 +103,8 @@ mod tests {
     use super::*;
     use tokengauge_types::event::{RejectReason, TimeoutKind};
 
-    fn told(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, String) {
-        let (outcome, error_source, kind) = settle(ending, answered);
+    fn actual(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, String) {
+        let (outcome, error_source, kind) = classify(ending, answered);
         (outcome, error_source, kind.map(|kind| kind.to_string()).unwrap_or_default())
     }
 
@@ -117,9 +120,12 @@ mod tests {
     #[test]
     fn an_unobserved_stream_is_not_truncated() {
         let lost = ResponseSummary { lost: true, ..stream(false) };
-        assert_eq!(told(Ending::Complete, &lost), (Outcome::Ok, ErrorSource::None, String::new()));
         assert_eq!(
-            told(Ending::ClientDisconnected, &lost),
+            actual(Ending::Complete, &lost),
+            (Outcome::Ok, ErrorSource::None, String::new())
+        );
+        assert_eq!(
+            actual(Ending::ClientDisconnected, &lost),
             (Outcome::Cancelled, ErrorSource::Client, "client_gone".into())
         );
     }
@@ -127,11 +133,11 @@ mod tests {
     #[test]
     fn a_client_that_closes_after_the_final_event_received_everything() {
         assert_eq!(
-            told(Ending::ClientDisconnected, &stream(true)),
+            actual(Ending::ClientDisconnected, &stream(true)),
             (Outcome::Ok, ErrorSource::None, String::new())
         );
         assert_eq!(
-            told(Ending::ClientDisconnected, &stream(false)),
+            actual(Ending::ClientDisconnected, &stream(false)),
             (Outcome::Cancelled, ErrorSource::Client, "client_gone".into())
         );
     }
@@ -139,13 +145,13 @@ mod tests {
     #[test]
     fn a_stream_without_the_end_marker_of_the_provider_is_truncated() {
         assert_eq!(
-            told(Ending::Complete, &stream(false)),
+            actual(Ending::Complete, &stream(false)),
             (Outcome::Truncated, ErrorSource::Upstream, "truncated".into())
         );
-        assert_eq!(told(Ending::Complete, &stream(true)).0, Outcome::Ok);
+        assert_eq!(actual(Ending::Complete, &stream(true)).0, Outcome::Ok);
         let broke = Ending::UpstreamFailed(UpstreamFailure::MidBody);
         assert_eq!(
-            told(broke, &stream(false)),
+            actual(broke, &stream(false)),
             (Outcome::Truncated, ErrorSource::Upstream, "upstream_truncated".into())
         );
     }
@@ -158,18 +164,18 @@ mod tests {
             failure: failure.and_then(Name::new),
             ..ResponseSummary::default()
         };
-        let named = told(Ending::Complete, &answer(429, Some("rate_limit_exceeded")));
+        let named = actual(Ending::Complete, &answer(429, Some("rate_limit_exceeded")));
         assert_eq!(named, (Outcome::Error, ErrorSource::Upstream, "rate_limit_exceeded".into()));
         assert_eq!(
-            told(Ending::Complete, &answer(401, None)),
+            actual(Ending::Complete, &answer(401, None)),
             (Outcome::Error, ErrorSource::Client, "401".into())
         );
         assert_eq!(
-            told(Ending::Complete, &answer(503, None)),
+            actual(Ending::Complete, &answer(503, None)),
             (Outcome::Error, ErrorSource::Upstream, "503".into())
         );
         assert_eq!(
-            told(Ending::Complete, &answer(200, None)),
+            actual(Ending::Complete, &answer(200, None)),
             (Outcome::Error, ErrorSource::Upstream, "_OTHER".into())
         );
     }
@@ -182,7 +188,7 @@ mod tests {
                 failure: Name::new(kind),
                 ..ResponseSummary { status: Some(status), ..stream(true) }
             };
-            told(Ending::Complete, &answered).1
+            actual(Ending::Complete, &answered).1
         };
         for kind in ["invalid_request_error", "BadRequestError", "validationException", "400"] {
             assert_eq!(source(200, kind), ErrorSource::Client, "{kind}");
@@ -203,14 +209,14 @@ mod tests {
     #[test]
     fn responses_of_the_proxy_itself_name_their_cause() {
         let own = ResponseSummary { status: Some(502), own: true, ..ResponseSummary::default() };
-        let refused = told(Ending::UpstreamFailed(UpstreamFailure::Connect), &own);
+        let refused = actual(Ending::UpstreamFailed(UpstreamFailure::Connect), &own);
         assert_eq!(refused, (Outcome::Error, ErrorSource::Upstream, "upstream_connect".into()));
-        let slow = told(
+        let slow = actual(
             Ending::TimedOut(TimeoutKind::ResponseHeader),
             &ResponseSummary { status: Some(504), ..own.clone() },
         );
         assert_eq!(slow, (Outcome::Timeout, ErrorSource::Upstream, "timeout_head".into()));
-        let lost = told(
+        let lost = actual(
             Ending::Rejected(RejectReason::NoRoute),
             &ResponseSummary { status: Some(404), ..own },
         );
@@ -221,11 +227,11 @@ mod tests {
     fn plain_http_is_ok_unless_its_status_is_an_error() {
         let plain = |status| ResponseSummary { status: Some(status), ..ResponseSummary::default() };
         assert_eq!(
-            told(Ending::Complete, &plain(204)),
+            actual(Ending::Complete, &plain(204)),
             (Outcome::Ok, ErrorSource::None, String::new())
         );
         assert_eq!(
-            told(Ending::Complete, &plain(404)),
+            actual(Ending::Complete, &plain(404)),
             (Outcome::Error, ErrorSource::Client, "404".into())
         );
     }

@@ -125,17 +125,17 @@ mod tests {
     fn turns_add_up_and_one_estimated_turn_makes_the_sum_estimated() {
         let source =
             |total, source| TokenCounts { total, source: Some(source), ..TokenCounts::default() };
-        let told = |earlier: TokenCounts, later: TokenCounts| {
+        let actual = |earlier: TokenCounts, later: TokenCounts| {
             let both = earlier.followed_by(&later);
             (both.total, both.source)
         };
         let (counted, estimated) = (Source::Counted, Source::Estimated);
         assert_eq!(counted_turns(), (30, 1, 30, [22, 8, 0, 0, 0]));
-        assert_eq!(told(source(1, counted), source(2, counted)), (3, Some(counted)));
-        assert_eq!(told(source(1, counted), source(2, estimated)), (3, Some(estimated)));
-        assert_eq!(told(source(1, estimated), source(2, counted)), (3, Some(estimated)));
-        assert_eq!(told(source(1, counted), source(0, estimated)), (1, Some(counted)));
-        assert_eq!(told(TokenCounts::default(), source(2, counted)), (2, Some(counted)));
+        assert_eq!(actual(source(1, counted), source(2, counted)), (3, Some(counted)));
+        assert_eq!(actual(source(1, counted), source(2, estimated)), (3, Some(estimated)));
+        assert_eq!(actual(source(1, estimated), source(2, counted)), (3, Some(estimated)));
+        assert_eq!(actual(source(1, counted), source(0, estimated)), (1, Some(counted)));
+        assert_eq!(actual(TokenCounts::default(), source(2, counted)), (2, Some(counted)));
     }
 
     fn counted_turns() -> (u64, u64, u64, [u64; 5]) {

@@ -1,6 +1,6 @@
 //! Facts about a request that was upgraded to a WebSocket, and its outcome.
 
-use crate::record::{Outcome, ResponseSummary, settle};
+use crate::record::{Outcome, ResponseSummary, classify};
 use tokengauge_llm::dialect::blames_client;
 use tokengauge_types::event::{Direction, Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
@@ -62,7 +62,7 @@ impl WebSocket {
     /// An error code in the upstream's close frame means an error, and so does a provider error as the last message.
     /// Any other close frame means success, no matter how the connection ends. Without a close frame, the peer that
     /// closed the connection first disconnected.
-    pub fn settle(
+    pub fn classify(
         &self,
         ending: Ending,
         session: &Session,
@@ -93,7 +93,7 @@ impl WebSocket {
             (other, _) => other,
         };
         let cut_short = ResponseSummary { streamed: true, ..ResponseSummary::default() };
-        settle(ending, &cut_short)
+        classify(ending, &cut_short)
     }
 
     /// Returns whether a close frame announced the end.
@@ -125,12 +125,12 @@ mod tests {
         Session { failed, error }
     }
 
-    fn told(
+    fn actual(
         socket: WebSocket,
         ending: Ending,
         session: &Session,
     ) -> (Outcome, ErrorSource, String) {
-        let (outcome, error_source, kind) = socket.settle(ending, session);
+        let (outcome, error_source, kind) = socket.classify(ending, session);
         let kind = kind.map(|kind| kind.to_string());
         (outcome, error_source, kind.unwrap_or_default())
     }
@@ -146,19 +146,20 @@ mod tests {
         for ending in [Ending::Complete, Ending::ClientDisconnected, broke, Ending::Drained] {
             for code in [None, Some(1000), Some(1001)] {
                 assert_eq!(
-                    told(closed(UPSTREAM, code), ending, &nothing),
+                    actual(closed(UPSTREAM, code), ending, &nothing),
                     OK,
                     "{code:?} {ending:?}"
                 );
             }
-            assert_eq!(told(closed(CLIENT, Some(4321)), ending, &nothing), OK, "{ending:?}");
+            assert_eq!(actual(closed(CLIENT, Some(4321)), ending, &nothing), OK, "{ending:?}");
         }
     }
 
     #[test]
     fn the_close_code_of_the_upstream_decides_failure_and_error_source() {
-        let of =
-            |code, session: &Session| told(closed(UPSTREAM, Some(code)), Ending::Complete, session);
+        let of = |code, session: &Session| {
+            actual(closed(UPSTREAM, Some(code)), Ending::Complete, session)
+        };
         let nothing = Session::default();
         assert_eq!(
             of(1011, &nothing),
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_error_as_the_last_message_fails_a_session_with_a_normal_close() {
-        let of = |session: &Session| told(closed(CLIENT, Some(1000)), Ending::Complete, session);
+        let of = |session: &Session| actual(closed(CLIENT, Some(1000)), Ending::Complete, session);
         assert_eq!(
             of(&said(true, "server_error")),
             (Outcome::Error, ErrorSource::Upstream, "server_error".into())
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn ending_without_a_close_frame_is_a_disconnect() {
         let nothing = Session::default();
-        let of = |socket, ending| told(socket, ending, &nothing);
+        let of = |socket, ending| actual(socket, ending, &nothing);
         let gone = (Outcome::Cancelled, ErrorSource::Client, "client_gone".to_owned());
         let broke = (Outcome::Truncated, ErrorSource::Upstream, "upstream_truncated".to_owned());
         assert_eq!(of(left(CLIENT), Ending::Complete), gone);

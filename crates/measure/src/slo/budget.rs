@@ -160,8 +160,11 @@ mod tests {
         Window::new(Duration::from_secs(seconds))
     }
 
-    fn close(told: Option<f64>, exact: f64) {
-        assert!(told.is_some_and(|told| (told - exact).abs() < 1e-9), "{told:?} for {exact}");
+    fn close(actual: Option<f64>, exact: f64) {
+        assert!(
+            actual.is_some_and(|actual| (actual - exact).abs() < 1e-9),
+            "{actual:?} for {exact}"
+        );
     }
 
     /// Rows of the table in the SRE workbook for 99.9 % over 30 d: burn rate, number of hours, and spent budget.
@@ -342,13 +345,13 @@ mod tests {
                     bad: kept().filter(|(_, good)| !good).count() as u64,
                 }
             };
-            let told = window.counts(MonotonicInstant::from_nanos(read));
+            let actual = window.counts(MonotonicInstant::from_nanos(read));
             let aligned = read / width * width;
-            prop_assert_eq!(told, count(aligned.saturating_sub(length_nanos)));
+            prop_assert_eq!(actual, count(aligned.saturating_sub(length_nanos)));
             // The documented guarantee: no event leaves early, and none leaves more than a slot late.
             let (least, most) = (count(read.saturating_sub(length_nanos)), count(read.saturating_sub(length_nanos + width)));
-            prop_assert!(least.good <= told.good && told.good <= most.good);
-            prop_assert!(least.bad <= told.bad && told.bad <= most.bad);
+            prop_assert!(least.good <= actual.good && actual.good <= most.good);
+            prop_assert!(least.bad <= actual.bad && actual.bad <= most.bad);
             // A reading on the grid is exact to the nanosecond.
             prop_assert_eq!(window.counts(MonotonicInstant::from_nanos(aligned + width)), count((aligned + width).saturating_sub(length_nanos)));
         }

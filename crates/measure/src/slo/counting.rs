@@ -60,7 +60,7 @@ impl Exclusion {
 
 impl CountingRules {
     /// Returns whether the rules exclude the failure of the request.
-    pub(super) fn excuses(&self, record: &Record) -> bool {
+    pub(super) fn excludes(&self, record: &Record) -> bool {
         self.exclude.iter().any(|it| it.covers(record))
     }
 

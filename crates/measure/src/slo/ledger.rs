@@ -342,9 +342,9 @@ mod tests {
         }
     }
 
-    fn near(told: Option<f64>, exact: f64) {
-        let error = told.map(|told| (told - exact).abs());
-        assert!(error.is_some_and(|e| e < 1e-9), "{told:?} for {exact}");
+    fn near(actual: Option<f64>, exact: f64) {
+        let error = actual.map(|actual| (actual - exact).abs());
+        assert!(error.is_some_and(|e| e < 1e-9), "{actual:?} for {exact}");
     }
 
     #[test]
@@ -468,13 +468,17 @@ mod tests {
         let changed = Objective { target: 0.9, ..objective("a") };
         ledger.replace(at, vec![objective("c"), objective("b"), changed]);
         let readings = ledger.reading(at);
-        let told = |index: usize| {
+        let actual = |index: usize| {
             let reading: &Reading = &readings[index];
             (reading.good, reading.bad, reading.budget.is_some(), reading.covered)
         };
-        assert_eq!(told(0), (0, 0, false, Duration::ZERO), "new");
-        assert_eq!(told(1), (0, 1, true, Duration::from_secs(4_000)), "the same");
-        assert_eq!(told(2), (9, 1, false, Duration::ZERO), "changed: totals go on, windows do not");
+        assert_eq!(actual(0), (0, 0, false, Duration::ZERO), "new");
+        assert_eq!(actual(1), (0, 1, true, Duration::from_secs(4_000)), "the same");
+        assert_eq!(
+            actual(2),
+            (9, 1, false, Duration::ZERO),
+            "changed: totals go on, windows do not"
+        );
         let burning = |at| ledger.reading(at)[0].burn.iter().flatten().count();
         assert_eq!(burning(at + Duration::from_secs(300)), 0, "covered, yet without events");
     }
@@ -517,9 +521,9 @@ mod tests {
         let state: SloState = serde_json::from_str(&text).unwrap();
         let objectives = ledger.slos.iter().map(|it| it.objective.clone());
         let mut next = SloTracker::new(objectives.collect());
-        let told = next.restore(&state, age, wall(at, 1_000_000) + down);
-        let told = told.unwrap();
-        assert_eq!((told.down, told.set_back), (down, None));
+        let actual = next.restore(&state, age, wall(at, 1_000_000) + down);
+        let actual = actual.unwrap();
+        assert_eq!((actual.down, actual.set_back), (down, None));
         next
     }
 
@@ -536,9 +540,9 @@ mod tests {
         assert_eq!(after.counts, before.counts);
         assert_eq!(after.budget, before.budget);
         assert_eq!(after.covered, 24 * HOUR - Duration::from_secs(20));
-        let told = |reading: &Reading| reading.burn.map(|burn| burn.is_some());
-        assert_eq!(told(&before), [false, true, true, true, true, true, false]);
-        assert_eq!(told(&after), told(&before), "20 s are within a tenth of 30 min");
+        let actual = |reading: &Reading| reading.burn.map(|burn| burn.is_some());
+        assert_eq!(actual(&before), [false, true, true, true, true, true, false]);
+        assert_eq!(actual(&after), actual(&before), "20 s are within a tenth of 30 min");
         // The event expires as without a restart: 24 h after the slot of 12 min in which it arrived.
         let slot = (at.saturating_sub(HOUR / 3).nanos() / 720_000_000_000 + 121) * 720;
         let leaves = slot - (40 * 3_600 + 20 - 1);
@@ -556,8 +560,8 @@ mod tests {
         let reading = one(&next, MonotonicInstant::ZERO);
         near(reading.budget, -9.0);
         assert_eq!(reading.covered, 22 * HOUR);
-        let told = reading.burn.map(|burn| burn.is_some());
-        assert_eq!(told, [false, false, false, false, false, true, true]);
+        let actual = reading.burn.map(|burn| burn.is_some());
+        assert_eq!(actual, [false, false, false, false, false, true, true]);
         let gone = restarted(&ledger, at, 100 * HOUR, MonotonicInstant::ZERO);
         let reading = one(&gone, MonotonicInstant::ZERO);
         assert_eq!((reading.budget, reading.covered), (None, Duration::ZERO));
@@ -570,9 +574,9 @@ mod tests {
         record(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 500));
         let mut next = SloTracker::new(vec![objective("a")]);
-        let told = next.restore(&state, MonotonicInstant::ZERO, wall(at, 200)).unwrap();
-        assert_eq!((told.objectives, told.down), (1, Duration::ZERO));
-        assert_eq!(told.set_back, Some(Duration::from_secs(300)));
+        let actual = next.restore(&state, MonotonicInstant::ZERO, wall(at, 200)).unwrap();
+        assert_eq!((actual.objectives, actual.down), (1, Duration::ZERO));
+        assert_eq!(actual.set_back, Some(Duration::from_secs(300)));
         let reading = one(&next, MonotonicInstant::ZERO);
         assert_eq!(reading.counts, Counts { good: 9, bad: 1 });
         assert_eq!(reading.covered, Duration::from_secs(4_000));
@@ -590,12 +594,12 @@ mod tests {
         let changed = Objective { target: 0.98, ..objective("a") };
         let mut next = SloTracker::new(vec![objective("c"), changed, objective("b")]);
         let age = MonotonicInstant::from_secs(2);
-        let told = next.restore(&state, age, wall(at, 10)).unwrap();
-        assert_eq!(told.objectives, 1);
-        let told: Vec<_> = next.reading(age + NANO).into_iter().collect();
-        let told: Vec<_> = told.iter().map(|it| (it.counts.bad, it.covered)).collect();
+        let actual = next.restore(&state, age, wall(at, 10)).unwrap();
+        assert_eq!(actual.objectives, 1);
+        let actual: Vec<_> = next.reading(age + NANO).into_iter().collect();
+        let actual: Vec<_> = actual.iter().map(|it| (it.counts.bad, it.covered)).collect();
         let kept = Duration::from_secs(4_000) + NANO;
-        assert_eq!(told, [(0, NANO), (0, NANO), (1, kept)]);
+        assert_eq!(actual, [(0, NANO), (0, NANO), (1, kept)]);
     }
 
     #[test]
@@ -637,8 +641,8 @@ mod tests {
             let mut spoilt = state.clone();
             spoil(&mut spoilt);
             let mut next = SloTracker::new(vec![objective("a")]);
-            let told = next.restore(&spoilt, MonotonicInstant::ZERO, wall(at, 0));
-            assert_eq!(told, Err(CorruptState));
+            let actual = next.restore(&spoilt, MonotonicInstant::ZERO, wall(at, 0));
+            assert_eq!(actual, Err(CorruptState));
             assert_eq!(
                 one(&next, MonotonicInstant::ZERO),
                 one(&SloTracker::new(vec![objective("a")]), MonotonicInstant::ZERO)
@@ -672,9 +676,9 @@ mod tests {
             }
         }
         let readings = ledger.reading(MonotonicInstant::from_secs(240));
-        let told = |index: usize| readings[index].counts;
-        assert_eq!(told(0), Counts::default());
-        assert_eq!(told(1), Counts { good: 1, bad: 1 }, "the fourth had a gap");
+        let actual = |index: usize| readings[index].counts;
+        assert_eq!(actual(0), Counts::default());
+        assert_eq!(actual(1), Counts { good: 1, bad: 1 }, "the fourth had a gap");
         assert_eq!(ledger.judge(&record).count(), 1, "of no exchange");
     }
 
@@ -752,9 +756,9 @@ mod tests {
             };
             let reading = one(&ledger, MonotonicInstant::from_secs(now));
             prop_assert_eq!(reading.budget, share(window).map(|burn| 1.0 - burn));
-            for (told, (_, length)) in reading.burn.into_iter().zip(BURN_WINDOWS) {
+            for (actual, (_, length)) in reading.burn.into_iter().zip(BURN_WINDOWS) {
                 let covered = now >= length.as_secs();
-                prop_assert_eq!(told, if covered { share(length) } else { None });
+                prop_assert_eq!(actual, if covered { share(length) } else { None });
             }
         }
     }

@@ -47,7 +47,7 @@ impl<'a> Subject<'a> {
         Self {
             route: &record.route.name,
             model: model.map_or(call.series.model.as_str(), |name| name.as_str()),
-            tenant: record.who.tenant.as_ref().map(Name::as_str),
+            tenant: record.caller.tenant.as_ref().map(Name::as_str),
             operation: call.series.operation,
             stream: is_stream(call),
         }
@@ -132,7 +132,7 @@ mod tests {
         let scope = |tenant: &str| Scope { tenant: Some(tenant.to_owned()), ..Scope::default() };
         let mut record = stream();
         assert!(!matches(&scope("*"), &record));
-        record.who.tenant = Name::new("acme-eu");
+        record.caller.tenant = Name::new("acme-eu");
         assert!(matches(&scope("acme-*"), &record) && !matches(&scope("acme"), &record));
     }
 

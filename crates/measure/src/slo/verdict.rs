@@ -187,7 +187,7 @@ impl RequestResult {
     fn of(record: &Record, counting: &CountingRules) -> Self {
         if record.outcome == Outcome::Ok {
             Self::Served
-        } else if record.error_source == ErrorSource::Client || counting.excuses(record) {
+        } else if record.error_source == ErrorSource::Client || counting.excludes(record) {
             Self::Excused
         } else {
             Self::Failed
@@ -207,7 +207,7 @@ impl RequestResult {
 mod tests {
     use super::*;
     use crate::record::WarmupState;
-    use crate::record::{Output, ResponseSummary, settle};
+    use crate::record::{Output, ResponseSummary, classify};
     use crate::slo::{CountingRules, Exclusion};
     use crate::testing::{at, objective, stream};
     use crate::timing::{Stall, StallKind, StallPhase, Stalls};
@@ -283,7 +283,7 @@ mod tests {
 
     fn refused(status: u16) -> Record {
         let answered = ResponseSummary { status: Some(status), ..ResponseSummary::default() };
-        let (outcome, error_source, _) = settle(Ending::Complete, &answered);
+        let (outcome, error_source, _) = classify(Ending::Complete, &answered);
         let mut record = tokenless(ended(outcome, Ending::Complete), 20);
         record.error_source = error_source;
         record.http.status = Some(status);
@@ -519,52 +519,52 @@ mod tests {
         let tokens = |tokens| Some(Output { tokens, ..Output::default() });
         for (exact, rounded) in [(160.0, 160), (159.5, 160), (159.4, 159)] {
             call(&mut record).output = tokens(exact);
-            let told = judged(&objective(TOKENS), &record).unwrap();
-            assert_eq!((told.verdict, told.events), (Verdict::Good, rounded));
+            let actual = judged(&objective(TOKENS), &record).unwrap();
+            assert_eq!((actual.verdict, actual.events), (Verdict::Good, rounded));
         }
         call(&mut record).rates.output = Some(1.0);
-        let told = judged(&objective(TOKENS), &record).unwrap();
-        assert_eq!((told.verdict, told.events), (Verdict::Bad, 159));
-        let told = judged(&objective(RATE), &record).unwrap();
-        assert_eq!((told.verdict, told.events), (Verdict::Bad, 1));
+        let actual = judged(&objective(TOKENS), &record).unwrap();
+        assert_eq!((actual.verdict, actual.events), (Verdict::Bad, 159));
+        let actual = judged(&objective(RATE), &record).unwrap();
+        assert_eq!((actual.verdict, actual.events), (Verdict::Bad, 1));
     }
 
     #[test]
     fn a_short_stream_has_no_rate_result_and_keeps_the_others() {
         let counting = CountingRules { min_output_tokens: Some(160), ..CountingRules::default() };
-        let told = |indicator, tokens| {
+        let actual = |indicator, tokens| {
             let objective = Objective { indicator, counting: counting.clone(), ..objective("a") };
             let mut record = stream();
             call(&mut record).output.as_mut().unwrap().tokens = tokens;
             judged(&objective, &record).map(|judged| judged.verdict)
         };
         for indicator in [RATE, TOTAL, GAPS, TOKENS] {
-            assert_eq!(told(indicator, 160.0), GOOD, "{indicator:?}");
-            assert_eq!(told(indicator, 159.9), EXCLUDED, "{indicator:?}");
+            assert_eq!(actual(indicator, 160.0), GOOD, "{indicator:?}");
+            assert_eq!(actual(indicator, 159.9), EXCLUDED, "{indicator:?}");
         }
         for indicator in [Sli::Availability, FIRST_TOKEN, VISIBLE, DURATION] {
-            assert_eq!(told(indicator, 1.0), GOOD, "{indicator:?}");
+            assert_eq!(actual(indicator, 1.0), GOOD, "{indicator:?}");
         }
     }
 
     #[test]
     fn exchanges_that_began_in_the_start_up_period_are_excluded() {
         let accepted = MonotonicInstant::from_millis(1_000_000);
-        let told = |warmup, record: &Record| {
+        let actual = |warmup, record: &Record| {
             let counting = CountingRules { warmup, ..CountingRules::default() };
             let objective = Objective { counting, ..objective("a") };
             judged(&objective, record).map(|judged| judged.verdict)
         };
         let over = accepted.since(MonotonicInstant::ZERO);
         for (record, verdict) in [(stream(), GOOD), (refused(500), BAD)] {
-            assert_eq!(told(over, &record), verdict, "it began when it was over");
-            assert_eq!(told(over + Duration::from_nanos(1), &record), EXCLUDED);
+            assert_eq!(actual(over, &record), verdict, "it began when it was over");
+            assert_eq!(actual(over + Duration::from_nanos(1), &record), EXCLUDED);
         }
     }
 
     #[test]
     fn outcomes_excluded_by_the_operator_do_not_count() {
-        let told = |exclude: &[Exclusion], record: &Record| {
+        let actual = |exclude: &[Exclusion], record: &Record| {
             let counting = CountingRules { exclude: exclude.to_vec(), ..CountingRules::default() };
             let objective = Objective { counting, ..objective("a") };
             judged(&objective, record).map(|judged| judged.verdict)
@@ -576,7 +576,7 @@ mod tests {
         let draining = ended(Outcome::Rejected, Ending::Rejected(RejectReason::Draining));
         let cut = ended(Outcome::Truncated, Ending::Drained);
         let excused = |exclude: &[Exclusion]| {
-            [&limited, &own, &draining, &cut].map(|record| told(exclude, record) == EXCLUDED)
+            [&limited, &own, &draining, &cut].map(|record| actual(exclude, record) == EXCLUDED)
         };
         assert_eq!(excused(&[]), [false; 4]);
         assert_eq!(excused(&[Exclusion::RateLimited]), [true, false, false, false]);
@@ -585,11 +585,11 @@ mod tests {
         assert_eq!(excused(&Exclusion::ALL), [true; 4]);
         let mut early = stream();
         early.call.as_mut().unwrap().warm = Some(WarmupState::Warming);
-        assert_eq!(told(&[Exclusion::Warming], &early), EXCLUDED);
-        assert_eq!(told(&[Exclusion::Shutdown], &early), GOOD);
+        assert_eq!(actual(&[Exclusion::Warming], &early), EXCLUDED);
+        assert_eq!(actual(&[Exclusion::Shutdown], &early), GOOD);
         early.call.as_mut().unwrap().warm = Some(WarmupState::Warm);
-        assert_eq!(told(&[Exclusion::Warming], &early), GOOD);
-        assert_eq!(told(&Exclusion::ALL, &stream()), GOOD);
-        assert_eq!(told(&Exclusion::ALL, &refused(500)), BAD);
+        assert_eq!(actual(&[Exclusion::Warming], &early), GOOD);
+        assert_eq!(actual(&Exclusion::ALL, &stream()), GOOD);
+        assert_eq!(actual(&Exclusion::ALL, &refused(500)), BAD);
     }
 }

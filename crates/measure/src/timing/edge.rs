@@ -11,7 +11,7 @@ use tokengauge_types::clock::WallTime;
 
 /// Longest plausible wait. No load balancer holds a request longer, so a longer wait means a wrong clock or an invented
 /// value.
-const LONGEST: Duration = Duration::from_secs(3_600);
+const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
 /// Upper bound of numbers that are read as seconds. As a time, it lies in the year 5138.
 const SECONDS_BELOW: f64 = 1e11;
@@ -27,7 +27,7 @@ pub fn edge_wait<'a>(
     let accept = Duration::from_nanos(accept.unix_nanos());
     let waited = |text| accept.checked_sub(start(text)?);
     let waits = starts.into_iter().filter_map(waited);
-    waits.filter(|wait| *wait <= LONGEST).max()
+    waits.filter(|wait| *wait <= MAX_WAIT).max()
 }
 
 /// Parses a start time into the time since 1970.
@@ -138,7 +138,7 @@ mod tests {
 
         #[test]
         fn the_parsed_wait_is_at_most_an_hour_for_any_text(text in ".{0,40}") {
-            prop_assert!(edge_wait([text.as_str()], ACCEPT).is_none_or(|wait| wait <= LONGEST));
+            prop_assert!(edge_wait([text.as_str()], ACCEPT).is_none_or(|wait| wait <= MAX_WAIT));
         }
     }
 }

@@ -16,7 +16,7 @@ pub const BEAT_EVERY: Duration = Duration::from_millis(250);
 pub const LATE_FROM: Duration = Duration::from_millis(100);
 
 /// Number of pauses that are kept. The latest pauses are enough, because stalls are judged as they happen.
-const MOST_KEPT: usize = 64;
+const MAX_PAUSES: usize = 64;
 
 /// Recent pauses of this process.
 #[derive(Clone, Debug, Default)]
@@ -28,14 +28,14 @@ pub struct PauseDetector {
 
 impl PauseDetector {
     /// Records the heartbeat of `at` and returns its delay.
-    pub fn beat(&mut self, at: MonotonicInstant) -> Duration {
+    pub fn record_heartbeat(&mut self, at: MonotonicInstant) -> Duration {
         let Some(last) = self.last_beat.replace(at) else {
             return Duration::ZERO;
         };
         let due = last + BEAT_EVERY;
         let late = at.since(due);
         if late >= LATE_FROM {
-            if self.known.len() == MOST_KEPT {
+            if self.known.len() == MAX_PAUSES {
                 self.known.pop_front();
             }
             self.known.push_back((due, at));
@@ -81,7 +81,7 @@ mod tests {
     fn heartbeats_in_time_are_no_pause() {
         let mut pauses = PauseDetector::default();
         for beat in 0..100 {
-            assert!(pauses.beat(at(beat * 251)) <= millis(1));
+            assert!(pauses.record_heartbeat(at(beat * 251)) <= millis(1));
         }
         assert_eq!(pauses.within(at(0), at(25_000)), Duration::ZERO);
     }
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn a_late_heartbeat_excludes_the_time_after_it_was_due() {
         let mut pauses = PauseDetector::default();
-        pauses.beat(at(1_000));
-        assert_eq!(pauses.beat(at(4_250)), millis(3_000));
+        pauses.record_heartbeat(at(1_000));
+        assert_eq!(pauses.record_heartbeat(at(4_250)), millis(3_000));
         assert_eq!(pauses.within(at(0), at(10)), Duration::ZERO);
         assert_eq!(pauses.within(at(0), at(4_300)), millis(3_000), "due at 1,250");
         assert_eq!(pauses.within(at(2_000), at(3_000)), millis(1_000));
@@ -100,7 +100,7 @@ mod tests {
     fn a_missing_heartbeat_excludes_the_time_before_it_arrives() {
         let mut pauses = PauseDetector::default();
         assert_eq!(pauses.within(at(0), at(9_000)), Duration::ZERO, "no beat ever: not known");
-        pauses.beat(at(1_000));
+        pauses.record_heartbeat(at(1_000));
         assert_eq!(pauses.within(at(1_000), at(1_349)), Duration::ZERO);
         assert_eq!(pauses.within(at(1_000), at(6_250)), millis(5_000));
     }
@@ -109,9 +109,9 @@ mod tests {
     fn only_the_latest_pauses_are_kept() {
         let mut pauses = PauseDetector::default();
         for beat in 0..1_000 {
-            pauses.beat(at(beat * 1_000));
+            pauses.record_heartbeat(at(beat * 1_000));
         }
-        assert_eq!(pauses.known.len(), MOST_KEPT);
+        assert_eq!(pauses.known.len(), MAX_PAUSES);
         assert_eq!(pauses.within(at(998_000), at(999_000)), millis(750));
     }
 }

@@ -7,10 +7,10 @@ use crate::timing::points::Timestamps;
 use tokengauge_types::label_enum;
 
 /// Minimum number of output tokens after the first chunk for a meaningful output rate.
-pub const FEWEST_RATED_TOKENS: f64 = 10.0;
+pub const MIN_RATED_TOKENS: f64 = 10.0;
 
 /// Minimum decode time (first to last token) for a meaningful output rate.
-pub const SHORTEST_RATED_DECODE: Duration = Duration::from_millis(100);
+pub const MIN_RATED_DECODE: Duration = Duration::from_millis(100);
 
 /// Rates of one response in tokens per second, and its time per output token.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,9 +32,9 @@ label_enum! {
     pub enum Unrated {
         /// No token was generated.
         NoToken = "no_token",
-        /// Fewer than [`FEWEST_RATED_TOKENS`] after the first chunk.
+        /// Fewer than [`MIN_RATED_TOKENS`] after the first chunk.
         FewTokens = "few_tokens",
-        /// Decode shorter than [`SHORTEST_RATED_DECODE`].
+        /// Decode shorter than [`MIN_RATED_DECODE`].
         ShortDecode = "short_decode",
         /// The observer lost part of the stream.
         Unobserved = "unobserved",
@@ -115,10 +115,10 @@ fn output_rate(output: &Output, decode: Duration) -> Result<f64, Unrated> {
     #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
     let first = output.tokens * output.counted_first as f64 / output.counted as f64;
     let rest = output.tokens - first;
-    if rest < FEWEST_RATED_TOKENS {
+    if rest < MIN_RATED_TOKENS {
         return Err(Unrated::FewTokens);
     }
-    if decode < SHORTEST_RATED_DECODE {
+    if decode < MIN_RATED_DECODE {
         return Err(Unrated::ShortDecode);
     }
     Ok(rest / decode.as_secs_f64())

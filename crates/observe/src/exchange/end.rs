@@ -21,7 +21,7 @@ impl Exchange {
         self.points.end = Some(at);
         report_end_of_stall(self.stall_clock.stop(at), out);
         if self.head.is_none() {
-            self.settle_api(true);
+            self.select_api(true);
         }
         if let Some(call) = &mut self.call {
             call.request_end(false);
@@ -31,9 +31,9 @@ impl Exchange {
         let (outcome, error_source, error_type) = match &websocket {
             Some(socket) => {
                 let session = self.call.as_deref().map(ApiCall::session_outcome);
-                socket.settle(ending, &session.unwrap_or_default())
+                socket.classify(ending, &session.unwrap_or_default())
             }
-            None => record::settle(ending, &self.answered(ending)),
+            None => record::classify(ending, &self.answered(ending)),
         };
         let series = self.metric_labels();
         let answering = self.is_answering();
@@ -45,7 +45,7 @@ impl Exchange {
             points: self.points,
             stages: self.points.stages(),
             route: Arc::clone(&self.open.route),
-            who: self.open.identity.clone(),
+            caller: self.open.identity.clone(),
             trace: self.open.trace.clone(),
             http: self.http(),
             websocket,

@@ -205,14 +205,14 @@ impl Exchange {
     }
 
     /// Ends the observation after a panic in the pipeline.
-    pub fn break_off(&mut self) {
+    pub fn abort(&mut self) {
         self.broken = true;
         self.call = None;
         self.connections = Connections::default();
     }
 
     pub fn model(&self) -> Option<&Name> {
-        self.call.as_ref()?.asked()
+        self.call.as_ref()?.requested_model()
     }
 
     pub fn quota(&self) -> Option<RateLimits> {
@@ -313,7 +313,7 @@ impl Exchange {
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
         // The timestamp is absent if this process generated the response, because the upstream sent no headers.
         self.points.head = (!head.from_proxy).then_some(at);
-        self.settle_api(head.status >= 400);
+        self.select_api(head.status >= 400);
         let now =
             Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
         if let Some(call) = &mut self.call {
@@ -324,9 +324,9 @@ impl Exchange {
 
     /// Selects the API of a request from its body, if several APIs share the path. If the request `failed` before its
     /// whole body was observed, the API guessed from the path stays.
-    fn settle_api(&mut self, failed: bool) {
+    fn select_api(&mut self, failed: bool) {
         let may_go_on = failed && !self.has_whole_request();
-        self.call.take_if(|call| !call.settle_api(may_go_on));
+        self.call.take_if(|call| !call.select_api(may_go_on));
     }
 
     /// Returns whether the request body was observed completely.

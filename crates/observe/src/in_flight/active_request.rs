@@ -295,7 +295,11 @@ impl ActiveRequest {
     }
 
     /// Returns the indices of the SLOs whose time limit the request has exceeded since the last call.
-    pub(super) fn miss_deadlines(&mut self, at: MonotonicInstant, slos: &SloTracker) -> Vec<usize> {
+    pub(super) fn take_missed_deadlines(
+        &mut self,
+        at: MonotonicInstant,
+        slos: &SloTracker,
+    ) -> Vec<usize> {
         // Until the body was received completely, it is unknown which SLOs apply, and the client can still break off.
         if self.deadlines.are_unknown() && self.exchange.has_whole_request() {
             let accepted = self.exchange.points.accept;

@@ -187,12 +187,12 @@ impl InFlightRequests {
                 request.record_time(at, Duration::ZERO, instruments);
                 let unread = request.unread(at);
                 request.check_stall(at, unread, pauses, instruments);
-                for missed in request.miss_deadlines(at, slos) {
+                for missed in request.take_missed_deadlines(at, slos) {
                     slos.record(at, missed, MISSED);
                 }
             }));
             if swept.is_err() {
-                request.exchange.break_off();
+                request.exchange.abort();
             }
         }
         self.count_streams_in_slices(at);
@@ -200,7 +200,7 @@ impl InFlightRequests {
 
     /// Records that the runtime that forwards traffic was responsive at `at`. See [`PauseDetector`].
     pub fn record_heartbeat(&mut self, at: MonotonicInstant) {
-        let late = self.pauses.beat(at);
+        let late = self.pauses.record_heartbeat(at);
         self.sinks.instruments.record_delay(Component::Runtime, late);
     }
 
@@ -374,7 +374,7 @@ impl InFlightRequests {
             Ok(stalls) => stalls
                 .into_iter()
                 .for_each(|sample| request.record_stall(sample, &sinks.instruments)),
-            Err(_) => request.exchange.break_off(),
+            Err(_) => request.exchange.abort(),
         }
         let unread = request.exchange.take_unread_bytes();
         health.lost_bytes += unread;
@@ -393,7 +393,7 @@ impl InFlightRequests {
         }
         request.is_stream_over = is_stream_over;
         if state != request.state {
-            load.shift(&request.route_key, request.state, state);
+            load.transition(&request.route_key, request.state, state);
             request.state = state;
         }
         if request.live.is_none() && request.exchange.has_final_labels() {

@@ -39,13 +39,13 @@ impl Config {
     /// Default memory budget in bytes. At 100,000 chunks of 300 bytes per second, it holds the data of 1.5 seconds.
     pub const BUDGET_BYTES: usize = 48 << 20;
     /// Maximum number of buffers. With more, each buffer's share of the budget would be too small.
-    pub const MOST_SHARDS: usize = 16;
+    pub const MAX_SHARDS: usize = 16;
 }
 
 impl Default for Config {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        Self { shards: threads.min(Self::MOST_SHARDS), budget_bytes: Self::BUDGET_BYTES }
+        Self { shards: threads.min(Self::MAX_SHARDS), budget_bytes: Self::BUDGET_BYTES }
     }
 }
 

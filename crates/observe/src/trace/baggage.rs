@@ -12,19 +12,19 @@ const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 const KEYS: [&str; 2] = ["gen_ai.conversation.id", "session.id"];
 
 /// Limits of the specification for the whole header.
-const MOST_MEMBERS: usize = 64;
-const LONGEST: usize = 8_192;
+const MAX_MEMBERS: usize = 64;
+const MAX_BYTES: usize = 8_192;
 
 /// Returns the conversation id: the first valid value of the preferred key, percent-decoded and limited in length.
 pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
     let mut found = [None, None];
-    let mut left = LONGEST;
+    let mut left = MAX_BYTES;
     let lines = headers.get_all(BAGGAGE).iter();
     let lines = lines.map_while(|line| {
         left = left.checked_sub(line.len())?;
         Some(line.to_str().unwrap_or_default())
     });
-    for member in lines.flat_map(|line| line.split(',')).take(MOST_MEMBERS) {
+    for member in lines.flat_map(|line| line.split(',')).take(MAX_MEMBERS) {
         let pair = member.split(';').next().unwrap_or_default();
         let Some((key, value)) = pair.split_once('=') else {
             continue;

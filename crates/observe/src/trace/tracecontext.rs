@@ -12,9 +12,9 @@ const SAMPLED: u8 = 0x01;
 const RANDOM: u8 = 0x02;
 
 /// Maximum length of `tracestate` in spans, in bytes. The specification requires support for at least this length.
-const LONGEST_STATE: usize = 512;
-const MOST_MEMBERS: usize = 32;
-const LONGEST_PART: usize = 256;
+const MAX_STATE_BYTES: usize = 512;
+const MAX_MEMBERS: usize = 32;
+const MAX_PART_BYTES: usize = 256;
 
 /// Parses `traceparent`: version, trace id, span id and flags, such as `00-<32 hex digits>-<16>-<2>`. Ids that are all
 /// zero are invalid. Later versions may add more fields.
@@ -46,7 +46,7 @@ pub(super) fn write(onward: Onward<'_>, headers: &mut HeaderMap) {
 }
 
 /// Returns the caller's `tracestate`, with the members of all header lines in order. `None` if a member is malformed or
-/// there are too many. The first member that exceeds [`LONGEST_STATE`] and all later members are omitted.
+/// there are too many. The first member that exceeds [`MAX_STATE_BYTES`] and all later members are omitted.
 pub(super) fn state(headers: &HeaderMap) -> Option<Box<str>> {
     let mut kept = String::new();
     let mut members = 0;
@@ -58,11 +58,11 @@ pub(super) fn state(headers: &HeaderMap) -> Option<Box<str>> {
                 continue;
             }
             members += 1;
-            if members > MOST_MEMBERS || !is_member(member) {
+            if members > MAX_MEMBERS || !is_member(member) {
                 return None;
             }
             let comma = usize::from(!kept.is_empty());
-            full |= kept.len() + comma + member.len() > LONGEST_STATE;
+            full |= kept.len() + comma + member.len() > MAX_STATE_BYTES;
             if !full {
                 kept.push_str(if comma == 1 { "," } else { "" });
                 kept.push_str(member);
@@ -77,7 +77,7 @@ fn is_member(member: &str) -> bool {
         return false;
     };
     let printable = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'=';
-    is_key(key) && (1..=LONGEST_PART).contains(&value.len()) && value.bytes().all(printable)
+    is_key(key) && (1..=MAX_PART_BYTES).contains(&value.len()) && value.bytes().all(printable)
 }
 
 /// Returns whether a `tracestate` key is valid: lower-case letters, digits and `_-*/`, beginning with a letter or a
@@ -86,7 +86,7 @@ fn is_key(key: &str) -> bool {
     let begins = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let goes_on = |byte: u8| begins(byte) || b"_-*/".contains(&byte);
     let is_part = |part: &str| part.bytes().next().is_some_and(begins) && part.bytes().all(goes_on);
-    key.len() <= LONGEST_PART
+    key.len() <= MAX_PART_BYTES
         && match key.split_once('@') {
             Some((tenant, system)) => is_part(tenant) && is_part(system),
             None => is_part(key),

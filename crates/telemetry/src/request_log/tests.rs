@@ -47,7 +47,7 @@ fn full() -> Record {
     };
     record.network = Network { client: Some(connection), upstream: Some(connection) };
     record.trace.state = Some("a=b".into());
-    record.who = CallerIdentity {
+    record.caller = CallerIdentity {
         tenant: testing::name("tenant"),
         session: testing::name("session"),
         variant: testing::name("variant"),

@@ -78,10 +78,10 @@ pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: b
     }
     to.text(key::ROUTE, record.route.name.as_str());
     to.text(key::POSITION, record.route.position.as_str());
-    let who = &record.who;
-    to.name(key::TENANT, who.tenant.as_ref());
-    to.name(key::SESSION, who.session.as_ref());
-    to.name(key::VARIANT, who.variant.as_ref());
+    let caller = &record.caller;
+    to.name(key::TENANT, caller.tenant.as_ref());
+    to.name(key::SESSION, caller.session.as_ref());
+    to.name(key::VARIANT, caller.variant.as_ref());
     to.text(key::OUTCOME, record.outcome.as_str());
     to.text(key::ERROR_SOURCE, record.error_source.as_str());
 }

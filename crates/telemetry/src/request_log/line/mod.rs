@@ -83,8 +83,8 @@ part! {
     /// One finished exchange of tokengauge.
     Line<'a>
     from Record {
-        exchange, wall, edge_wait, points, stages, route, who, trace, http, websocket, call, outcome, ending, error_source,
-        error_type, connected, network, blocked, anomalies,
+        exchange, wall, edge_wait, points, stages, route, caller, trace, http, websocket, call, outcome, ending,
+        error_source, error_type, connected, network, blocked, anomalies,
     } (fingerprint: &'a str)
     always {
         /// When the request headers were received: RFC 3339, UTC, with nanoseconds.
@@ -119,7 +119,7 @@ part! {
         /// time of the last hour.
         edge_queue_wait["s"]: f64 = seconds(*edge_wait),
         /// Tenant, session and variant, from the configured headers.
-        identity: Identity<'a> = given(who, Identity::new),
+        identity: Identity<'a> = given(caller, Identity::new),
         /// How the upstream connection was obtained. Absent without one.
         connection: Connection = connected.as_ref().map(Connection::new),
         /// TCP statistics of the kernel. Absent if unavailable.
