@@ -144,8 +144,8 @@ fn every_notification_names_the_affected_calls_and_the_observed_and_expected_val
     }
 }
 
-/// Returns the numbers that the value of a firing alert is compared with. Other conditions, such as a minimum of traffic,
-/// follow after `and`.
+/// Returns the numbers that the value of a firing alert is compared with. Other conditions, such as a minimum of
+/// traffic, follow after `and`.
 fn thresholds(expr: &Expr) -> Vec<f64> {
     match expr {
         Expr::Paren(paren) => thresholds(&paren.expr),
@@ -276,8 +276,8 @@ fn normal(rules: &Rules) -> Normal {
                     text.push_str(&format!("\n{} {:?} {expr}", recording.record, recording.labels));
                 }
                 Rule::Alert(alert) => {
-                    durations.extend(alert.hold.into_iter().chain(alert.keep_firing_for));
-                    let has = (alert.hold.is_some(), alert.keep_firing_for.is_some());
+                    durations.extend(alert.pending_for.into_iter().chain(alert.keep_firing_for));
+                    let has = (alert.pending_for.is_some(), alert.keep_firing_for.is_some());
                     let Alert { name, severity, summary, description, dashboard, .. } = alert;
                     text.push_str(&format!(
                         "\n{name} {severity:?} {summary} {description} {dashboard} {has:?} {expr}"

@@ -131,14 +131,14 @@ mod tests {
         fs::write(at.join("a.json"), "1\n3\n").unwrap();
         fs::write(at.join("c.json"), "").unwrap();
         fs::write(at.join("README.md"), "").unwrap();
-        let told: Vec<String> = files()
+        let differences: Vec<String> = files()
             .differences(at, |name| name.ends_with(".json"))
             .unwrap()
             .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(
-            told,
+            differences,
             ["a.json:2: stale", "b.json: missing", "c.json: stray: nothing generates it"]
         );
     }

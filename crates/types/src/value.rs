@@ -370,8 +370,8 @@ mod tests {
         for text in ["0", "1", "100%", "0%", "-1", "NaN", "inf", "much", "%"] {
             assert!(text.parse::<Ratio>().is_err(), "{text}");
         }
-        let told = "99.5".parse::<Ratio>().unwrap_err().to_string();
-        assert!(told.contains("write 99.5% if"), "{told}");
+        let error = "99.5".parse::<Ratio>().unwrap_err().to_string();
+        assert!(error.contains("write 99.5% if"), "{error}");
     }
 
     #[test]

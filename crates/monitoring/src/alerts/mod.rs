@@ -56,7 +56,7 @@ pub fn divided(mut all: Vec<Rules>, by: Divisor) -> Vec<Rules> {
             let expr = rule.expr_mut();
             *expr = promql::divided(expr, by);
             if let Rule::Alert(alert) = rule {
-                alert.hold = alert.hold.map(|span| by.of(span));
+                alert.pending_for = alert.pending_for.map(|span| by.of(span));
                 alert.keep_firing_for = alert.keep_firing_for.map(|span| by.of(span));
             }
         }

@@ -56,7 +56,7 @@ pub struct Alert {
     pub expr: String,
     /// Time for which the condition must hold before the alert fires (`for`). If `None`, the alert fires at once.
     #[serde(rename = "for")]
-    pub hold: Option<Span>,
+    pub pending_for: Option<Span>,
     /// Time for which the alert keeps firing after the condition has cleared.
     pub keep_firing_for: Option<Span>,
     /// One-line description of the problem.

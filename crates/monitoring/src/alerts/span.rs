@@ -20,7 +20,7 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 /// Units that the output uses. Weeks and years are omitted, because `37d` is easier to read than `5w2d`.
-const TOLD: &[&str] = &["d", "h", "m", "s", "ms"];
+const OUTPUT_UNITS: &[&str] = &["d", "h", "m", "s", "ms"];
 
 impl Span {
     pub const fn seconds(seconds: u64) -> Self {
@@ -74,7 +74,7 @@ impl FromStr for Span {
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0;
-        for (unit, scale) in UNITS.iter().filter(|(unit, _)| TOLD.contains(unit)) {
+        for (unit, scale) in UNITS.iter().filter(|(unit, _)| OUTPUT_UNITS.contains(unit)) {
             if rest >= *scale {
                 write!(f, "{}{unit}", rest / scale)?;
                 rest %= scale;
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn parses_and_formats_promql_durations() {
-        for (text, millis, told) in [
+        for (text, millis, expected) in [
             ("5m", 300_000, "5m"),
             ("1h30m", 5_400_000, "1h30m"),
             ("90m", 5_400_000, "1h30m"),
@@ -113,7 +113,7 @@ mod tests {
             ("1d1ms", 86_400_001, "1d1ms"),
         ] {
             let span: Span = text.parse().unwrap();
-            assert_eq!((span.millis(), span.to_string()), (millis, told.to_owned()));
+            assert_eq!((span.millis(), span.to_string()), (millis, expected.to_owned()));
         }
         for wrong in ["", "5", "m", "0s", "5 m", "1m1h", "1m1m", "1x", "-5m", "1.5h", "5min"] {
             assert!(wrong.parse::<Span>().is_err(), "{wrong}");

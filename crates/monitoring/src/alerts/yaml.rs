@@ -55,7 +55,8 @@ impl Writer {
     fn alert(&mut self, depth: usize, alert: &Alert, links: &Links) {
         self.line(depth, &format!("- alert: {}", alert.name));
         self.block(depth + 1, "expr", &alert.expr);
-        for (key, span) in [("for", alert.hold), ("keep_firing_for", alert.keep_firing_for)] {
+        for (key, span) in [("for", alert.pending_for), ("keep_firing_for", alert.keep_firing_for)]
+        {
             if let Some(span) = span {
                 self.line(depth + 1, &format!("{key}: {span}"));
             }

@@ -12,7 +12,7 @@ use crate::emitted::emitted;
 
 /// Prefixes of the metric names in the catalog. Names with other prefixes, such as `ALERTS` or recorded series,
 /// are not checked.
-const OURS: &[&str] = &["tokengauge_", "gen_ai_", "http_", "process_"];
+const METRIC_PREFIXES: &[&str] = &["tokengauge_", "gen_ai_", "http_", "process_"];
 
 /// Returns the faults of a dashboard, one sentence each.
 pub fn faults(dashboard: &Value) -> Vec<String> {
@@ -44,7 +44,9 @@ pub fn faults(dashboard: &Value) -> Vec<String> {
             if has_marker(query) {
                 fault(&format!("unknown marker: {query}"));
             }
-            for word in words(query).filter(|word| ours(word) && !known.contains(*word)) {
+            for word in
+                words(query).filter(|word| has_catalog_prefix(word) && !known.contains(*word))
+            {
                 fault(&format!("{word} is neither a metric nor a label"));
             }
         }
@@ -77,8 +79,8 @@ fn vocabulary() -> BTreeSet<String> {
     emitted().into_iter().flat_map(|(name, labels)| std::iter::once(name).chain(labels)).collect()
 }
 
-fn ours(word: &str) -> bool {
-    OURS.iter().any(|prefix| word.starts_with(prefix))
+fn has_catalog_prefix(word: &str) -> bool {
+    METRIC_PREFIXES.iter().any(|prefix| word.starts_with(prefix))
 }
 
 /// Returns whether the query contains an unexpanded marker, such as `<call>`: a lower-case word between `<` and `>`.
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn finds_each_fault() {
-        for (path, value, told) in [
+        for (path, value, expected) in [
             ("/title", json!(" "), "no title"),
             ("/description", json!(""), "no description"),
             ("/fieldConfig/defaults/unit", json!(""), "no unit"),
@@ -145,7 +147,7 @@ mod tests {
         ] {
             let found = panel(|panel| *panel.pointer_mut(path).unwrap() = value);
             assert_eq!(found.len(), 1, "{path}: {found:?}");
-            assert!(found[0].ends_with(told), "{found:?}");
+            assert!(found[0].ends_with(expected), "{found:?}");
         }
     }
 

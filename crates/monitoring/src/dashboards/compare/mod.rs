@@ -10,7 +10,7 @@ use super::variables::{Scope, Variable};
 use queries::{
     COST, ENDED_BADLY, ENDED_BADLY_BY_KIND, FAILED, FIRST_TOKEN_P50, FIRST_TOKEN_P95,
     INTER_TOKEN_P50, INTER_TOKEN_P95, LENGTH, OUTPUT_RATE_P10, OUTPUT_RATE_P50, Over, Side,
-    TEXT_RATE, TOTAL_RATE_P50, TRUNCATED, asked, ratio,
+    TEXT_RATE, TOTAL_RATE_P50, TRUNCATED, query_for, ratio,
 };
 
 pub(super) fn dashboard() -> Dashboard {
@@ -107,10 +107,10 @@ fn time_series(title: &str, unit: &str, description: &str) -> Panel {
 }
 
 /// Returns a panel with time series of A and B, each in a fixed colour.
-fn twin(title: &str, unit: &str, description: &str, question: &str) -> Panel {
+fn side_by_side(title: &str, unit: &str, description: &str, query_template: &str) -> Panel {
     Panel {
         lines: [("A", Side::A), ("B", Side::B)]
-            .map(|(name, side)| (name.to_owned(), asked(question, side, Over::Step)))
+            .map(|(name, side)| (name.to_owned(), query_for(query_template, side, Over::Step)))
             .into(),
         colours: [("A".to_owned(), Colour::Blue), ("B".to_owned(), Colour::Orange)].into(),
         ..time_series(title, unit, description)
@@ -118,10 +118,12 @@ fn twin(title: &str, unit: &str, description: &str, question: &str) -> Panel {
 }
 
 /// Returns a panel with time series of B ÷ A and a reference line at 1.
-fn ratios(title: &str, description: &str, questions: &[(&str, &str)]) -> Panel {
-    let line = |(name, question): &(&str, &str)| ((*name).to_owned(), ratio(question, Over::Step));
+fn ratios(title: &str, description: &str, query_templates: &[(&str, &str)]) -> Panel {
+    let line = |(name, query_template): &(&str, &str)| {
+        ((*name).to_owned(), ratio(query_template, Over::Step))
+    };
     Panel {
-        lines: questions.iter().map(line).collect(),
+        lines: query_templates.iter().map(line).collect(),
         threshold_lines: vec![(1.0, Colour::Yellow)],
         ..time_series(title, "suffix:×", description)
     }
@@ -129,13 +131,13 @@ fn ratios(title: &str, description: &str, questions: &[(&str, &str)]) -> Panel {
 
 fn speed() -> Vec<Panel> {
     vec![
-        twin(
+        side_by_side(
             "Output tokens/s per stream, p50",
             "count:tok/s",
             "Median, excluding prefill: tokengauge_request_output_token_rate_per_second.",
             OUTPUT_RATE_P50,
         ),
-        twin(
+        side_by_side(
             "Output tokens/s per stream, p10",
             "count:tok/s",
             "One stream in ten ran slower: tokengauge_request_output_token_rate_per_second.",
@@ -146,13 +148,13 @@ fn speed() -> Vec<Panel> {
             "Above 1, B is faster: tokengauge_request_output_token_rate_per_second, B ÷ A.",
             &[("p50", OUTPUT_RATE_P50), ("p10", OUTPUT_RATE_P10)],
         ),
-        twin(
+        side_by_side(
             "Tokens/s of the whole call, p50",
             "count:tok/s",
             "Median over the whole call, including prefill: tokengauge_request_total_token_rate_per_second.",
             TOTAL_RATE_P50,
         ),
-        twin(
+        side_by_side(
             "Text while streaming",
             "count:tok/s",
             "Text in tokens of one encoding (o200k_base), comparable across tokenizers: \
@@ -170,13 +172,13 @@ fn speed() -> Vec<Panel> {
 
 fn latency() -> Vec<Panel> {
     vec![
-        twin(
+        side_by_side(
             "TTFT, p50",
             "s",
             "Median TTFT: tokengauge_time_to_first_token_seconds.",
             FIRST_TOKEN_P50,
         ),
-        twin(
+        side_by_side(
             "TTFT, p95",
             "s",
             "One stream in twenty waited longer for its first token: tokengauge_time_to_first_token_seconds.",
@@ -187,13 +189,13 @@ fn latency() -> Vec<Panel> {
             "Below 1, B is faster: tokengauge_time_to_first_token_seconds, B ÷ A.",
             &[("p50", FIRST_TOKEN_P50), ("p95", FIRST_TOKEN_P95)],
         ),
-        twin(
+        side_by_side(
             "ITL, p50",
             "s",
             "Gap between chunks with tokens ÷ tokens in the later chunk: tokengauge_inter_token_latency_seconds.",
             INTER_TOKEN_P50,
         ),
-        twin(
+        side_by_side(
             "ITL, p95",
             "s",
             "One gap in twenty is longer: tokengauge_inter_token_latency_seconds.",
@@ -209,14 +211,14 @@ fn latency() -> Vec<Panel> {
 
 fn worse() -> Vec<Panel> {
     vec![
-        twin(
+        side_by_side(
             "Response length",
             "count:tok",
             "Tokens of a choice in one encoding (o200k_base): tokengauge_normalized_tokens_total ÷ \
              tokengauge_choices_finished_total. Shorter responses end sooner and can contain less.",
             LENGTH,
         ),
-        twin(
+        side_by_side(
             "Failed choices",
             "percentunit",
             "Ratio of choices that were refused, filtered, empty or unfinished, or had invalid tool arguments: \
@@ -229,13 +231,13 @@ fn worse() -> Vec<Panel> {
              Length below 1: responses of B are shorter. Failed choices above 1: B is worse.",
             &[("length", LENGTH), ("failed choices", ENDED_BADLY)],
         ),
-        twin(
+        side_by_side(
             "Failed requests",
             "percentunit",
             "Ratio of requests that ended in error, timeout, truncated or rejected: tokengauge_requests_finished_total.",
             FAILED,
         ),
-        twin(
+        side_by_side(
             "Truncated responses",
             "percentunit",
             "Ratio of requests that the upstream truncated: tokengauge_requests_finished_total.",
@@ -251,7 +253,7 @@ fn worse() -> Vec<Panel> {
 
 fn by_kind(side: Side) -> Panel {
     let side_name = side.name();
-    let line = asked(ENDED_BADLY_BY_KIND, side, Over::Step);
+    let line = query_for(ENDED_BADLY_BY_KIND, side, Over::Step);
     Panel {
         lines: [("{{tokengauge_choice_result}}".to_owned(), line)].into(),
         stacked: true,
@@ -274,7 +276,7 @@ fn costs() -> Vec<Panel> {
          tokengauge_cost_total ÷ tokengauge_requests_finished_total.",
     );
     let lines = [Side::A, Side::B].map(|side| {
-        (format!("{}, {{{{tokengauge_currency}}}}", side.name()), asked(COST, side, Over::Step))
+        (format!("{}, {{{{tokengauge_currency}}}}", side.name()), query_for(COST, side, Over::Step))
     });
     let ratio = ratios(
         "Cost, B ÷ A",
@@ -310,8 +312,8 @@ mod tests {
     #[test]
     fn each_side_selects_its_own_series_and_fills_all_placeholders() {
         for (side, own, other) in [(Side::A, "_a\"", "_b\""), (Side::B, "_b\"", "_a\"")] {
-            for (_, _, question) in SPEED.iter().chain(PRICE) {
-                let text = asked(question, side, Over::Shown);
+            for (_, _, query_template) in SPEED.iter().chain(PRICE) {
+                let text = query_for(query_template, side, Over::Shown);
                 assert!(text.contains(own) && !text.contains(other), "{text}");
                 assert!(!text.contains("<side>") && !text.contains("<range>"), "{text}");
             }

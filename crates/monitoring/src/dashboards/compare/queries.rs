@@ -50,13 +50,13 @@ impl Over {
     }
 }
 
-pub(super) fn asked(question: &str, side: Side, over: Over) -> String {
-    question.replace("<side>", &side.matchers()).replace("<range>", over.range())
+pub(super) fn query_for(query_template: &str, side: Side, over: Over) -> String {
+    query_template.replace("<side>", &side.matchers()).replace("<range>", over.range())
 }
 
 /// Returns PromQL for the ratio B ÷ A. The result is absent if A is 0.
-pub(super) fn ratio(question: &str, over: Over) -> String {
-    let of = |side| asked(question, side, over);
+pub(super) fn ratio(query_template: &str, over: Over) -> String {
+    let of = |side| query_for(query_template, side, over);
     format!("({}) / (({}) > 0)", of(Side::B), of(Side::A))
 }
 
@@ -133,12 +133,12 @@ pub(super) const PRICE: &[Measure] = &[
 pub(super) fn measures(rows: &[Measure], side: Side) -> String {
     let rows: Vec<String> = rows
         .iter()
-        .map(|(measure, better, question)| {
+        .map(|(measure, better, query_template)| {
             let (from, all) =
                 if measure.contains("$1") { ("tokengauge_currency", "(.+)") } else { ("", "") };
-            let asked = asked(question, side, Over::Shown);
+            let query = query_for(query_template, side, Over::Shown);
             format!(
-                "label_replace(label_replace({asked}, \"better\", \"{better}\", \"\", \"\"), \
+                "label_replace(label_replace({query}, \"better\", \"{better}\", \"\", \"\"), \
                  \"measure\", \"{measure}\", \"{from}\", \"{all}\")"
             )
         })
@@ -165,11 +165,11 @@ pub(super) fn quantile_limit(histogram: &str, quantile: f64, side: Side, limit: 
          1.96 * sqrt({variance:.4} / sum(increase({histogram}_count{{<side>}}[<range>]))), 0, 1)), \
          sum by (le) (increase({histogram}_bucket{{<side>}}[<range>]))) >= 0"
     );
-    asked(&text, side, Over::Shown)
+    query_for(&text, side, Over::Shown)
 }
 
 /// Returns PromQL for the difference B − A over the whole displayed time range.
-pub(super) fn difference(question: &str) -> String {
-    let [a, b] = [Side::A, Side::B].map(|side| asked(question, side, Over::Shown));
+pub(super) fn difference(query_template: &str) -> String {
+    let [a, b] = [Side::A, Side::B].map(|side| query_for(query_template, side, Over::Shown));
     format!("({b}) - ({a})")
 }

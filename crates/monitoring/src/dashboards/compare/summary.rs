@@ -4,7 +4,7 @@
 use super::super::panel::{Colour, Column, Kind, Panel, Thresholds};
 use super::queries::{
     ENDED_BADLY, FAILED, FIRST_TOKEN_P50, FIRST_TOKEN_P95, LENGTH, Limit, Measure, OUTPUT_RATE_P50,
-    Over, PRICE, REQUESTS, SPEED, Side, asked, difference, measures, quantile_limit, ratio,
+    Over, PRICE, REQUESTS, SPEED, Side, difference, measures, quantile_limit, query_for, ratio,
 };
 
 pub(super) fn summary() -> Vec<Panel> {
@@ -112,8 +112,8 @@ fn selection() -> Panel {
 
 /// Returns the panel with the number of requests. Few requests make every ratio uncertain.
 fn requests() -> Panel {
-    let lines =
-        [Side::A, Side::B].map(|side| (side.name().to_owned(), asked(REQUESTS, side, Over::Shown)));
+    let lines = [Side::A, Side::B]
+        .map(|side| (side.name().to_owned(), query_for(REQUESTS, side, Over::Shown)));
     Panel {
         lines: lines.into(),
         decimals: Some(0),
@@ -194,7 +194,7 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
 /// its responses must be shorter by more than a tenth, or its ratio of failed choices or requests higher by more than
 /// one percentage point.
 fn verdict() -> Panel {
-    let more = |question| format!("({} > bool 0.01)", difference(question));
+    let more = |query_template| format!("({} > bool 0.01)", difference(query_template));
     let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, Over::Shown));
     let shorter = format!("({} < bool 0.9)", ratio(LENGTH, Over::Shown));
     let worse = format!("{} + {}", more(ENDED_BADLY), more(FAILED));
@@ -231,14 +231,14 @@ fn coloured((base, steps): Direction) -> Option<Thresholds> {
     Some(Thresholds { base, steps: steps.into() })
 }
 
-fn ratio_stat(title: &str, description: &str, question: &str, colours: Direction) -> Panel {
-    let query = Some(ratio(question, Over::Shown));
+fn ratio_stat(title: &str, description: &str, query_template: &str, colours: Direction) -> Panel {
+    let query = Some(ratio(query_template, Over::Shown));
     let thresholds = coloured(colours);
     Panel { query, thresholds, decimals: Some(2), ..stat(title, "suffix:×", description) }
 }
 
-fn points_stat(title: &str, description: &str, question: &str) -> Panel {
-    let query = Some(difference(question));
+fn points_stat(title: &str, description: &str, query_template: &str) -> Panel {
+    let query = Some(difference(query_template));
     let thresholds = coloured(FEWER_IS_BETTER);
     Panel { query, thresholds, decimals: Some(1), ..stat(title, "percentunit", description) }
 }
