@@ -14,7 +14,8 @@ use tokengauge_types::event::{
 /// Reports the events of one request to the observer. Clones are cheap and report for the same request.
 ///
 /// Events after the first [`end`](Self::end) are ignored. If the last clone is dropped without a call of `end`, the
-/// request counts as aborted by the client. After [`ObservationChannel::cut`], it counts as aborted by this process.
+/// request counts as aborted by the client. After [`ObservationChannel::mark_shutdown`], it counts as aborted by this
+/// process.
 #[derive(Clone, Debug)]
 pub struct RequestObserver(Arc<SharedState>);
 
