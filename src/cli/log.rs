@@ -28,17 +28,17 @@ impl LogExport {
 /// Installs the log until the process ends. An installed log is not replaced. `environment` looks up the variable
 /// `NO_COLOR`.
 pub fn start(log: Log, environment: fn(&str) -> Option<String>) -> LogExport {
-    let has_colours = io::IsTerminal::is_terminal(&io::stderr()) && !no_color(environment);
+    let has_colours = has_colours(io::IsTerminal::is_terminal(&io::stderr()), environment);
     let (subscriber, export) = subscriber(log, has_colours, io::stderr);
     drop(tracing::subscriber::set_global_default(subscriber));
     panic::set_hook(Box::new(log_panic));
     export
 }
 
-/// Returns whether the user disabled colours with `NO_COLOR`. Every value except the empty string disables them
-/// (no-color.org).
-pub fn no_color(environment: fn(&str) -> Option<String>) -> bool {
-    environment("NO_COLOR").is_some_and(|value| !value.is_empty())
+/// Returns whether output has colours: on a terminal, unless the user disabled them with `NO_COLOR`. Every value except
+/// the empty string disables them (no-color.org).
+pub fn has_colours(is_terminal: bool, environment: fn(&str) -> Option<String>) -> bool {
+    is_terminal && environment("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 fn log_panic(info: &PanicHookInfo<'_>) {
@@ -130,9 +130,10 @@ mod tests {
     fn any_value_of_no_color_disables_colours() {
         assert!(logged_with(Log::default(), true).contains('\x1b'));
         assert!(!logged_with(Log::default(), false).contains('\x1b'));
-        assert!(no_color(|name| (name == "NO_COLOR").then(|| "0".to_owned())));
-        assert!(!no_color(|name| (name == "NO_COLOR").then(String::new)));
-        assert!(!no_color(|_| None));
+        assert!(!has_colours(true, |name| (name == "NO_COLOR").then(|| "0".to_owned())));
+        assert!(has_colours(true, |name| (name == "NO_COLOR").then(String::new)));
+        assert!(has_colours(true, |_| None));
+        assert!(!has_colours(false, |_| None));
     }
 
     #[test]

@@ -215,7 +215,7 @@ pub fn main(cli: Cli) -> ExitCode {
 #[cfg(feature = "demo")]
 fn run_demo(args: demo::Args) -> anyhow::Result<ExitCode> {
     log::start(demo::LOG, config::environment);
-    run::runtime()?.block_on(demo::run(args, log::no_color(config::environment)))
+    run::runtime()?.block_on(demo::run(args, config::environment))
 }
 
 #[cfg(feature = "demo")]

@@ -21,6 +21,7 @@ use super::run::Stop;
 use crate::cli::demo::environment::{DemoEnvironment, ListenAddresses};
 use crate::cli::demo::load::Load;
 use crate::cli::demo::verify::{Observations, Report};
+use crate::cli::log::has_colours;
 use crate::config::value::DurationValue;
 use crate::config::{Log, LogFormat, LogLevel};
 use crate::console::{Screen, View, render, render_lines};
@@ -64,15 +65,15 @@ const LOAD_STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum time to wait until the backend has noticed all disconnected clients.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the demo. `no_color` disables colours.
+/// Runs the demo. `variable` looks up `NO_COLOR`.
 ///
 /// # Errors
 /// Returns an error if no port is available or standard output is not writable.
-pub async fn run(args: Args, no_color: bool) -> anyhow::Result<ExitCode> {
+pub async fn run(args: Args, variable: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     let addresses = ListenAddresses { listen: args.listen, admin: args.admin };
     let mut stop = Stop::listen()?;
     let environment = DemoEnvironment::start(addresses, args.seed).await?;
-    let mut output = Output::new(no_color);
+    let mut output = Output::new(variable);
     output.print(&banner(&environment))?;
     let load = Load::start(environment.proxy, usize::from(args.clients), args.seed);
     tokio::select! {
@@ -161,9 +162,9 @@ struct Output {
 const DEFAULT_WIDTH: usize = 100;
 
 impl Output {
-    fn new(no_color: bool) -> Self {
+    fn new(variable: fn(&str) -> Option<String>) -> Self {
         let terminal = io::stdout().is_terminal();
-        Self { terminal, colour: terminal && !no_color }
+        Self { terminal, colour: has_colours(terminal, variable) }
     }
 
     fn print(&self, text: &str) -> io::Result<()> {
