@@ -711,6 +711,21 @@ fn names_changes_that_require_a_restart() {
     assert_eq!(changes_requiring_restart(&old, &new), [""; 0]);
 }
 
+#[test]
+fn a_reload_keeps_and_prints_the_values_that_need_a_restart() {
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\n";
+    let running = text(base).unwrap();
+    for (key, change) in RESTART_CHANGES {
+        let new = text(&format!("{base}{change}\nshutdown_grace_period: 9s\n")).unwrap();
+        assert_ne!(new.yaml, running.yaml);
+        let applied = new.as_applied_to(&running);
+        assert_eq!(changes_requiring_restart(&running, &applied), [""; 0], "{key}");
+        assert_eq!(applied.drain, Duration::from_secs(9), "{key}: other keys are reloaded");
+        let others = text(&format!("{base}shutdown_grace_period: 9s\n")).unwrap();
+        assert_eq!(applied.yaml, others.yaml, "{key}");
+    }
+}
+
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
