@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokengauge::route::ConcurrencyLimit;
 use tokengauge_listen::Address;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{Backend, Proxy, Setup, lines, settle};
@@ -221,6 +222,26 @@ async fn an_incomplete_length_framed_body_is_truncated() {
     assert_eq!(client.read_to_end().await, b"hello");
     let words = proxy.words().await;
     assert!(words[0].ends_with("End(UpstreamFailed(MidBody))"), "{words:?}");
+}
+
+/// An upstream that closes only its sending side cannot complete its response, so its connection is closed.
+#[tokio::test]
+async fn an_upstream_that_closes_its_sending_side_has_broken_off() {
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
+    upstream.0.shutdown().await.unwrap();
+    assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
+    assert_eq!(upstream.read_to_end().await, b"");
+
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
+    upstream.write(format!("{CHUNKED}5\r\nhello\r\n")).await;
+    upstream.0.shutdown().await.unwrap();
+    client.read_head().await;
+    assert_eq!(client.read_to_end().await, b"5\r\nhello\r\n", "the end of the body is missing");
+    assert_eq!(upstream.read_to_end().await, b"");
+    let words = proxy.words().await;
+    assert!(words[0].ends_with("End(UpstreamFailed(BeforeResponse))"), "{words:?}");
+    assert!(words[1].ends_with("End(UpstreamFailed(MidBody))"), "{words:?}");
 }
 
 #[tokio::test]
