@@ -165,7 +165,9 @@ async fn wait_for_permit(
             biased;
             // The limiter does not drop the sender of a queued exchange.
             _ = admitted => Ok(()),
-            () = buffered_body::read_ahead_until_failure(body) => Err(ForwardError::new(Ending::RequestBodyFailed)),
+            () = buffered_body::read_ahead_until_failure(body) => {
+                Err(ForwardError::new(Ending::RequestBodyFailed))
+            }
             _ = shutdown.wait_for(|state| *state != ShutdownState::Serving) => {
                 Err(ForwardError::new(Ending::Rejected(RejectReason::Draining)))
             }
