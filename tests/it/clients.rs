@@ -186,6 +186,28 @@ async fn limits_fit_the_open_files_so_that_health_checks_are_answered() {
     assert!(!backend.has_another().await);
 }
 
+/// Without a free descriptor, `accept` fails. A new client then waits in the kernel's backlog.
+#[tokio::test]
+async fn a_client_without_a_descriptor_waits_until_one_is_free() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    let (mut stream, mut upstream) = open(&process, &backend, CALL).await;
+    process.limit_open_files(Some(0));
+    let mut waiting = process.client().await;
+    waiting.write(GET).await;
+    process.logged(&["\"WARN\"", "cannot accept connections", "Too many open files"]).await;
+    upstream.write(DONE).await;
+    assert_eq!(stream.read_exactly(DONE.len()).await, DONE.as_bytes(), "a stream continues");
+    drop(upstream);
+
+    process.limit_open_files(None);
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(OK).await;
+    waiting.read_until("\r\n\r\nok").await;
+    assert_eq!(process.log().matches("cannot accept").count(), 1, "one line for many attempts");
+}
+
 #[tokio::test]
 async fn at_the_limit_a_new_client_replaces_the_one_that_has_waited_longest() {
     let backend = Backend::start().await;

@@ -100,3 +100,44 @@ async fn calls_cost_what_the_table_defines_and_use_their_budget() {
     process.signal("TERM");
     assert!(process.ended().await.success());
 }
+
+/// Anthropic reports the output at the end of a stream. At its beginning, the output is a placeholder.
+#[tokio::test]
+async fn a_cut_stream_costs_its_counted_output() {
+    const WORDS: usize = 40;
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Backend::start().await;
+    let config = configure(folder.path(), backend.address);
+    let process = Process::start(&["--config", &config], &[]).await;
+    let body = r#"{"model":"gpt-4o","max_tokens":900,"stream":true,"messages":[]}"#;
+    let mut client = process.client().await;
+    let length = body.len();
+    client
+        .write(format!(
+            "POST /v1/messages HTTP/1.1\r\nHost: a\r\nX-Tenant: acme\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+        .await;
+    let mut upstream = backend.accept().await;
+    upstream.read_until(body).await;
+    let start = r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"gpt-4o","content":[],"usage":{"input_tokens":100,"output_tokens":1}}}"#;
+    let delta =
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" Hello"}}"#;
+    let events = format!(
+        "event: message_start\ndata: {start}\n\n{}",
+        format!("event: content_block_delta\ndata: {delta}\n\n").repeat(WORDS)
+    );
+    upstream
+        .write(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000000\r\n\r\n{events}"
+        ))
+        .await;
+    client.read_head().await;
+    drop(upstream);
+    assert_eq!(client.read_to_end().await, events.as_bytes());
+    let tokens = ["tokengauge_budget_used_total{", "\"tokens\""];
+    within("the end of the call", async { while process.seconds(&tokens).await <= 0.0 {} }).await;
+    assert_eq!(process.count(&tokens).await, 100 + WORDS as u64);
+    // The cost is (100 × 2000 + 40 × 10000) / 1,000,000.
+    let cost = process.seconds(&["tokengauge_cost_total{", "\"USD\"", "\"estimated\""]).await;
+    assert!((cost - 0.6).abs() < 1e-9, "{cost}");
+}

@@ -16,6 +16,7 @@ mod connection;
 mod delivery;
 mod exchanges;
 mod limit;
+mod log_throttle;
 mod received_body;
 mod replay;
 mod service;
@@ -41,6 +42,7 @@ use self::client_stream::ConnectionGuards;
 use self::connection::{Client, Server};
 use self::exchanges::Exchanges;
 use self::limit::Limit;
+use self::log_throttle::LogThrottle;
 use self::socket::Socket;
 use self::state::{ListenerState, Phase};
 use self::tls::Acceptor;
@@ -109,6 +111,10 @@ impl Config {
         }
     }
 }
+
+/// Pause after a failed `accept`. If the process has no free file descriptor, others must be closed before `accept` can
+/// succeed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The remote end of a client connection.
 #[derive(Clone, Debug)]
@@ -266,6 +272,7 @@ impl Listener {
         handler: &H,
         state: &Arc<ListenerState>,
     ) -> std::convert::Infallible {
+        let failures = LogThrottle::default();
         loop {
             match self.socket.accept().await {
                 Ok(accepted) => {
@@ -276,7 +283,14 @@ impl Listener {
                     let client = Client { guards, exchanges, watcher };
                     self.server.serve(accepted, handler.clone(), client);
                 }
-                Err(error) => socket::pause_after_error(&error).await,
+                Err(error) if socket::is_connection_error(&error) => {}
+                Err(error) => {
+                    if failures.is_due() {
+                        let listener = self.address();
+                        tracing::warn!(%listener, %error, "cannot accept connections, will retry");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }

@@ -1,17 +1,12 @@
 //! Limits of a listener: connections, and requests in flight.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
-use tokio::time::Instant;
 
 use super::Address;
-use tokengauge_types::sync::lock;
-
-/// Minimum time between two log lines about the same limit. A busy listener can hit its limit thousands of times per
-/// second.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
+use super::log_throttle::LogThrottle;
 
 /// While a new connection waits for a permit, interval at which idle connections are closed, one at a time. A closed
 /// connection returns its permit within milliseconds.
@@ -26,7 +21,7 @@ pub(super) struct Limit {
     address: Address,
     max: usize,
     permits: Arc<Semaphore>,
-    last_logged: Mutex<Option<Instant>>,
+    log: LogThrottle,
 }
 
 impl Limit {
@@ -47,7 +42,7 @@ impl Limit {
             address: address.clone(),
             max,
             permits: Arc::new(Semaphore::new(max)),
-            last_logged: Mutex::default(),
+            log: LogThrottle::default(),
         }
     }
 
@@ -86,14 +81,9 @@ impl Limit {
     }
 
     fn log(&self) {
-        let now = Instant::now();
-        let mut last = lock(&self.last_logged);
-        if last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
-            return;
+        if self.log.is_due() {
+            let Self { key, effect, address, max, .. } = self;
+            tracing::warn!(listener = %address, limit = max, "{key} reached, {effect}");
         }
-        *last = Some(now);
-        drop(last);
-        let Self { key, effect, address, max, .. } = self;
-        tracing::warn!(listener = %address, limit = max, "{key} reached, {effect}");
     }
 }

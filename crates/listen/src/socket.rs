@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as BlockingUnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
@@ -22,10 +21,6 @@ const BACKLOG: u32 = 4_096;
 /// unacknowledged bytes are not limited, so distant clients get the full bandwidth.
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const MAX_UNSENT: u32 = 128 << 10;
-
-/// Pause after a failed `accept`. If the process has no free file descriptor, others must be closed before `accept` can
-/// succeed.
-const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) enum Socket {
@@ -85,18 +80,14 @@ impl Socket {
     }
 }
 
-/// Pauses after an error of `accept`, because the same error could repeat immediately. Does not pause if only the
-/// accepted connection was broken.
-pub(super) async fn pause_after_error(error: &io::Error) {
-    let broken = matches!(
+/// Returns whether only the accepted connection was broken. Other errors of `accept` can repeat immediately.
+pub(super) fn is_connection_error(error: &io::Error) -> bool {
+    matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionRefused
-    );
-    if !broken {
-        tokio::time::sleep(PAUSE).await;
-    }
+    )
 }
 
 fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {

@@ -11,6 +11,8 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokengauge::forward::Protocol;
+use tokengauge_types::clock;
+use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 
@@ -49,6 +51,42 @@ async fn requests_share_the_attempt_to_reach_a_silent_upstream() {
     assert!(!backend.has_another().await, "one attempt failed for all");
     let words = proxy.words().await;
     assert!(words.iter().all(|word| word.ends_with("End(TimedOut(Connect))")), "{words:?}");
+}
+
+/// Tests an upstream that is slow to send its settings. Until then, a connection carries one request. Another request
+/// waits, and counts as sent when it leaves.
+#[tokio::test]
+async fn a_request_is_sent_when_the_settings_of_the_upstream_allow_it() {
+    let backend = Backend::start().await;
+    let mut proxy = before(&backend).await;
+    let mut first = proxy.client().await;
+    first.write(GET).await;
+    let stream = backend.accept().await.0;
+    let mut second = proxy.client().await;
+    second.write(GET).await;
+    let opening = async {
+        while proxy.said(|event| matches!(event, ObserverEvent::RequestHead(_))) < 2 {
+            tokio::task::yield_now().await;
+            proxy.drain();
+        }
+    };
+    within("both requests", opening).await;
+    settle().await;
+    let settings_sent_at = clock::now();
+    let mut connection = h2::server::handshake(stream).await.unwrap();
+    for _ in 0..2 {
+        let (_, mut respond) = within("request", connection.accept()).await.unwrap().unwrap();
+        respond.send_response(Response::new(()), true).unwrap();
+    }
+    tokio::spawn(async move { while connection.accept().await.is_some() {} });
+    first.read_head().await;
+    second.read_head().await;
+    let words = proxy.words().await;
+    assert!(words[0].contains(" Connected ") && words[1].contains(" Reused "), "{words:?}");
+    let sent = |entry: &&TimestampedEvent| matches!(entry.event, ObserverEvent::RequestHeadSent);
+    let sent: Vec<_> = proxy.entries().iter().filter(sent).map(|entry| entry.at).collect();
+    assert!(sent.len() == 2 && sent[0] < settings_sent_at, "{sent:?} {settings_sent_at:?}");
+    assert!(sent[1] > settings_sent_at, "{sent:?} {settings_sent_at:?}");
 }
 
 /// Tests an upstream with a limit of two streams, which answers when all six requests have arrived.

@@ -94,6 +94,13 @@ impl Process {
         prlimit(pid, Resource::Fsize, Rlimit { current: limit.or(maximum), maximum }).unwrap();
     }
 
+    /// Changes the maximum number of descriptors that the process can open. `None` restores the limit.
+    pub fn limit_open_files(&self, limit: Option<u64>) {
+        let pid = Pid::from_raw(self.id.try_into().unwrap());
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        prlimit(pid, Resource::Nofile, Rlimit { current: limit.or(maximum), maximum }).unwrap();
+    }
+
     async fn spawn(
         command: &mut Command,
         arguments: &[&str],
