@@ -34,6 +34,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
             ),
         );
     }
+    log_misspelt_variables();
     let export = export(&config, environment);
     let runtime = runtime()?;
     let result = runtime.block_on(serve(config, export, watcher, &log_export));
@@ -137,6 +138,16 @@ pub(super) const SECOND_SIGNAL: u8 = 143;
 fn log_warnings(config: &Config) {
     for warning in &config.warnings {
         self_telemetry::config_warning(&warning.to_string());
+    }
+}
+
+fn log_misspelt_variables() {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names {
+        if let Some(meant) = config::misspelt_variable(&name) {
+            let reason = format!("no setting has this name; did you mean {meant}?");
+            self_telemetry::setting_ignored(&name, &reason);
+        }
     }
 }
 

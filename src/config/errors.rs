@@ -179,14 +179,23 @@ pub(super) fn join_path(path: &str, key: &str) -> String {
 /// Returns a hint for an unknown name: a suggestion if a `known` name is similar, otherwise all known names.
 pub(super) fn suggestion<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let distances = known.iter().map(|name| (strsim::osa_distance(unknown, name), *name));
     // Allows one typo for every three letters: `adress` suggests `address`, but `tls` does not suggest `ttl`.
     let max_typos = unknown.chars().count().div_ceil(3).min(3);
-    match distances.min() {
-        Some((typos, name)) if typos <= max_typos => format!("did you mean \"{name}\"?"),
-        Some(_) => format!("expected one of {}", known.join(", ")),
-        None => "none are defined".to_owned(),
+    match similar(unknown, known.iter().copied(), max_typos) {
+        Some(name) => format!("did you mean \"{name}\"?"),
+        None if known.is_empty() => "none are defined".to_owned(),
+        None => format!("expected one of {}", known.join(", ")),
     }
+}
+
+/// Returns the most similar known name if it differs from `unknown` by at most `max_typos` letters.
+pub(super) fn similar<'a>(
+    unknown: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    max_typos: usize,
+) -> Option<&'a str> {
+    let distances = known.into_iter().map(|name| (strsim::osa_distance(unknown, name), name));
+    distances.min().filter(|(typos, _)| *typos <= max_typos).map(|(_, name)| name)
 }
 
 #[cfg(test)]

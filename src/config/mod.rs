@@ -18,7 +18,7 @@ pub use acceptance::{acceptance, acceptance_schema};
 pub use alert_values::alert_values;
 pub use errors::{ConfigError, ConfigErrors, Position};
 pub use load::{check, load, prices_schema, schema};
-pub use run_args::RunArgs;
+pub use run_args::{RunArgs, misspelt_variable};
 pub use tokengauge_types::url::{UpstreamTarget, Url};
 pub use value::{DurationValue, Secret};
 pub use watcher::{ConfigWatcher, RESTART_KEYS, changes_requiring_restart};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::errors::similar;
 use super::value::{Address, DurationValue, ListenAddr};
 use super::{LogFormat, LogLevel, Secret};
 use crate::route::TraceHeaders;
@@ -91,4 +92,46 @@ pub struct RunArgs {
     /// Write log lines in this format [default: text]
     #[arg(long, value_name = "FORMAT", env = "TOKENGAUGE_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
+}
+
+/// Variables of `run` that have no flag.
+const OTHER_VARIABLES: [&str; 4] = [
+    "TOKENGAUGE_ADMIN_TOKEN",
+    "TOKENGAUGE_GEN_AI_NAMES",
+    "TOKENGAUGE_IDENTITY_KEY",
+    "TOKENGAUGE_KEEP_UNSAMPLED_FAILURES",
+];
+
+/// Returns the variable that `name` was probably meant to be. `None` if `name` is a variable of `run`, or if it differs
+/// from all of them by more than two letters. Other names with the prefix are not reported, because Kubernetes sets
+/// `TOKENGAUGE_SERVICE_HOST` and similar names for a Service called `tokengauge`.
+pub fn misspelt_variable(name: &str) -> Option<String> {
+    let command = RunArgs::augment_args(clap::Command::new("run"));
+    let flags = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+    let known: Vec<&str> = flags.chain(OTHER_VARIABLES).collect();
+    let name = name.strip_prefix("TOKENGAUGE_").filter(|_| !known.contains(&name))?;
+    let known = known.iter().filter_map(|known| known.strip_prefix("TOKENGAUGE_"));
+    similar(name, known, 2).map(|similar| format!("TOKENGAUGE_{similar}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_variables_with_a_typo_and_no_others() {
+        let meant = |name| misspelt_variable(name).unwrap_or_default();
+        assert_eq!(meant("TOKENGAUGE_LISTN"), "TOKENGAUGE_LISTEN");
+        assert_eq!(meant("TOKENGAUGE_UPSTREAMS"), "TOKENGAUGE_UPSTREAM");
+        assert_eq!(meant("TOKENGAUGE_ADMIN_TOKNE"), "TOKENGAUGE_ADMIN_TOKEN");
+        for other in [
+            "TOKENGAUGE_LISTEN",
+            "TOKENGAUGE_ADMIN_TOKEN",
+            "TOKENGAUGE_PORT",
+            "TOKENGAUGE_SERVICE_HOST",
+            "LISTN",
+        ] {
+            assert_eq!(meant(other), "", "{other}");
+        }
+    }
 }

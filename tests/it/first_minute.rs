@@ -114,6 +114,13 @@ async fn the_log_has_the_port_of_each_listener() {
 }
 
 #[tokio::test]
+async fn a_misspelt_variable_is_logged() {
+    let environment = [("TOKENGAUGE_LOG_LEVL", "debug")];
+    let process = Process::start(&["--upstream", "http://127.0.0.1:9"], &environment).await;
+    process.logged(&["WARN", "TOKENGAUGE_LOG_LEVL", "did you mean TOKENGAUGE_LOG_LEVEL?"]).await;
+}
+
+#[tokio::test]
 async fn a_first_call_without_a_response_has_the_requested_model() {
     let process = Process::before(Backend::start().await.address).await;
     let mut client = process.client().await;

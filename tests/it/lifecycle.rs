@@ -151,23 +151,6 @@ async fn a_signal_during_a_hung_flush_exits_immediately() {
     assert_eq!(process.ended().await.code(), Some(143));
 }
 
-#[tokio::test]
-async fn the_log_names_the_port_of_each_listener() {
-    let backend = Backend::start().await;
-    let upstream = format!("http://{}", backend.address);
-    let process = Process::start(&["--listen", "127.0.0.1:0", "--upstream", &upstream], &[]).await;
-    let log = process.logged(&["admin port listening"]).await;
-    let lines = log.lines().filter(|line| line.contains("\"message\":\"listening\""));
-    let addresses: Vec<String> = lines
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .map(|line| line["address"].as_str().unwrap().to_owned())
-        .collect();
-    assert_eq!(addresses.len(), 2, "{log}");
-    for address in addresses {
-        TcpStream::connect(&address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
-    }
-}
-
 /// Replaces `file` atomically, as an editor or Kubernetes does.
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
