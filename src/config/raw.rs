@@ -87,7 +87,8 @@ pub(super) struct Listener {
     /// Maximum number of requests in flight. Further requests get status 503. Defaults to max_connections if that is
     /// set, and otherwise to 8192.
     pub(super) max_requests: Field<BoundedInt<1, 1_000_000>>,
-    /// Maximum time from a client's first byte to the end of the request headers.
+    /// Maximum time to receive the headers of an HTTP/1 request: from the start of a connection, and later from the first
+    /// byte of each request.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
     pub(super) request_header_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
     /// Maximum time between two pieces of a request body. Responses are not limited.

@@ -42,6 +42,10 @@ const SPAN_DELAY: Duration = Duration::from_millis(500);
 /// Grace period of the proxy's shutdown. 2 s are enough, because requests end when the clients disconnect.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
+/// Target of every SLO. The scenarios fail about one request in twelve on purpose. The default targets would therefore
+/// show error budgets that are overspent many times.
+const SLO_TARGET: f64 = 0.85;
+
 impl DemoEnvironment {
     pub async fn start(addresses: ListenAddresses, seed: u64) -> anyhow::Result<Self> {
         let (backend_listener, backend) = bind().await?;
@@ -60,7 +64,10 @@ impl DemoEnvironment {
         let receive = receiver.clone().serve(otlp_listener);
         let serving = [tokio::spawn(serve), tokio::spawn(receive)];
         let args = run_args(addresses, backend)?;
-        let config = config::load(&args, &|_| None)?;
+        let mut config = config::load(&args, &|_| None)?;
+        for objective in &mut config.objectives {
+            objective.target = SLO_TARGET;
+        }
         let app = App::start(config, export_config(otlp)).await?;
         let proxy = app.listen_addr().context("the proxy has no TCP listener")?;
         Ok(Self { app, proxy, backend, ledger, receiver, serving })

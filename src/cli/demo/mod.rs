@@ -145,7 +145,7 @@ tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{
   request   curl -N http://{proxy}/v1/chat/completions -H 'content-type: application/json' \\
               -d '{{\"model\":\"sim-fast\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}'
   client    OPENAI_BASE_URL=http://{proxy}/v1 OPENAI_API_KEY=none python app.py
-  Some requests stall, fail or are aborted on purpose, so error budgets shrink.
+  Some requests stall, fail or are aborted on purpose, so error budgets shrink. Every SLO has the target 85 %.
   Press Ctrl-C to stop and compare the measurements with the traffic.
 
 "

@@ -81,7 +81,8 @@ pub struct Items {
 
 impl Items {
     #[expect(clippy::too_many_arguments, reason = "the position of the value and its context")]
-    /// Reads a value. `is_known` is set if the text of the item was read before. Then only the name of its call is new.
+    /// Reads a value. `is_known` is set if the text of the item was read before. The text is then ignored, and the
+    /// reasoning state and the call of the item are still read.
     pub fn read(
         &mut self,
         field: ItemField,
