@@ -149,8 +149,8 @@ impl LogProcessor for QueueProcessor {
 }
 
 impl AttributeWriter for SdkLogRecord {
-    fn text_under(&mut self, key: &[&str], value: &str) {
-        self.add_attribute(key.concat(), value.to_owned());
+    fn text_under(&mut self, namespace: &str, name: &str, value: &str) {
+        self.add_attribute([namespace, name].concat(), value.to_owned());
     }
 
     fn names(&mut self, attribute: Attribute, values: &[Name]) {

@@ -12,15 +12,15 @@ use crate::sampling::{SamplingDecision, SamplingReason};
 
 /// Receives the attributes of a span or log record. Values that are `None` are left out.
 pub(crate) trait AttributeWriter {
-    /// Writes a text attribute. The parts of `key` are concatenated.
-    fn text_under(&mut self, key: &[&str], value: &str);
+    /// Writes a text attribute. Its key is `namespace` followed by `name`.
+    fn text_under(&mut self, namespace: &str, name: &str, value: &str);
     fn names(&mut self, attribute: Attribute, values: &[Name]);
     fn flag(&mut self, attribute: Attribute, value: bool);
     fn int(&mut self, attribute: Attribute, value: i64);
     fn double(&mut self, attribute: Attribute, value: f64);
 
     fn text(&mut self, attribute: Attribute, value: &str) {
-        self.text_under(&[attribute.key], value);
+        self.text_under(attribute.key, "", value);
     }
 
     fn name(&mut self, attribute: Attribute, value: Option<&Name>) {
@@ -269,8 +269,8 @@ pub(super) fn conditions(to: &mut impl AttributeWriter, record: &Record, call: &
 /// Writes the SLO results.
 pub(super) fn verdicts(to: &mut impl AttributeWriter, call: &Call) {
     for (objective, verdict) in &call.verdicts {
-        let prefix = key::VERDICT.key.trim_end_matches('*');
-        to.text_under(&[prefix, objective.as_str()], verdict.as_str());
+        let namespace = key::VERDICT.key.trim_end_matches('*');
+        to.text_under(namespace, objective.as_str(), verdict.as_str());
     }
 }
 

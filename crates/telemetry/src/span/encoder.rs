@@ -89,7 +89,8 @@ impl SpanEncoder {
         }
         // Span flags: sampled, the origin of the parent is known, and the parent is remote.
         let flags: u32 = 0x001 | 0x100 | if header.remote_parent { 0x200 } else { 0 };
-        key(&mut encoder.buffer, 16, WireType::ThirtyTwoBit);
+        // The tag 16 is the only one that takes two bytes.
+        encode_varint(16 << 3 | WireType::ThirtyTwoBit as u64, &mut encoder.buffer);
         encoder.buffer.extend_from_slice(&flags.to_le_bytes());
         encoder
     }
@@ -109,35 +110,38 @@ impl SpanEncoder {
         self.bytes(11, &event.encode_to_vec());
     }
 
-    /// Writes the key of an attribute and the prefix of its value. The caller must then write the value, which has
+    /// Writes the key of an attribute, which has two parts, and the prefix of its value. The caller must then write the value, which has
     /// `length` bytes.
-    fn attribute(&mut self, key: &[&str], length: usize) {
-        let key_length = key.iter().map(|part| part.len()).sum();
+    fn attribute(&mut self, key: (&str, &str), length: usize) {
+        let (namespace, name) = key;
+        let key_length = namespace.len() + name.len();
         prefix(&mut self.buffer, 9, field_length(key_length) + field_length(length));
-        self.concatenated(1, key);
+        prefix(&mut self.buffer, 1, key_length);
+        self.buffer.extend_from_slice(namespace.as_bytes());
+        self.buffer.extend_from_slice(name.as_bytes());
         prefix(&mut self.buffer, 2, length);
     }
 
     /// Writes a text field whose text consists of several parts.
-    fn concatenated(&mut self, tag: u32, parts: &[&str]) {
+    fn concatenated(&mut self, tag: u8, parts: &[&str]) {
         prefix(&mut self.buffer, tag, parts.iter().map(|part| part.len()).sum());
         for part in parts {
             self.buffer.extend_from_slice(part.as_bytes());
         }
     }
 
-    fn bytes(&mut self, tag: u32, value: &[u8]) {
+    fn bytes(&mut self, tag: u8, value: &[u8]) {
         prefix(&mut self.buffer, tag, value.len());
         self.buffer.extend_from_slice(value);
     }
 
-    fn varint(&mut self, tag: u32, value: u64) {
-        key(&mut self.buffer, tag, WireType::Varint);
-        varint(&mut self.buffer, value);
+    fn varint(&mut self, tag: u8, value: u64) {
+        self.buffer.push(key(tag, WireType::Varint));
+        encode_varint(value, &mut self.buffer);
     }
 
-    fn fixed64(&mut self, tag: u32, value: u64) {
-        key(&mut self.buffer, tag, WireType::SixtyFourBit);
+    fn fixed64(&mut self, tag: u8, value: u64) {
+        self.buffer.push(key(tag, WireType::SixtyFourBit));
         self.buffer.extend_from_slice(&value.to_le_bytes());
     }
 
@@ -148,16 +152,16 @@ impl SpanEncoder {
 }
 
 impl AttributeWriter for SpanEncoder {
-    fn text_under(&mut self, key: &[&str], value: &str) {
+    fn text_under(&mut self, namespace: &str, name: &str, value: &str) {
         let value = self.truncated(value);
-        self.attribute(key, field_length(value.len()));
+        self.attribute((namespace, name), field_length(value.len()));
         self.bytes(1, value.as_bytes());
     }
 
     fn names(&mut self, attribute: Attribute, values: &[Name]) {
         let one = |name: &Name| field_length(field_length(self.truncated(name.as_str()).len()));
         let all = values.iter().map(one).sum();
-        self.attribute(&[attribute.key], field_length(all));
+        self.attribute((attribute.key, ""), field_length(all));
         prefix(&mut self.buffer, 5, all);
         for name in values {
             let text = self.truncated(name.as_str());
@@ -167,18 +171,18 @@ impl AttributeWriter for SpanEncoder {
     }
 
     fn flag(&mut self, attribute: Attribute, value: bool) {
-        self.attribute(&[attribute.key], TAG_LENGTH + 1);
+        self.attribute((attribute.key, ""), TAG_LENGTH + 1);
         self.varint(2, value.into());
     }
 
     fn int(&mut self, attribute: Attribute, value: i64) {
         let value = value.cast_unsigned();
-        self.attribute(&[attribute.key], TAG_LENGTH + encoded_len_varint(value));
+        self.attribute((attribute.key, ""), TAG_LENGTH + encoded_len_varint(value));
         self.varint(3, value);
     }
 
     fn double(&mut self, attribute: Attribute, value: f64) {
-        self.attribute(&[attribute.key], TAG_LENGTH + size_of::<f64>());
+        self.attribute((attribute.key, ""), TAG_LENGTH + size_of::<f64>());
         self.fixed64(4, value.to_bits());
     }
 }
@@ -224,22 +228,23 @@ impl TraceRequestEncoder {
     }
 }
 
-/// Writes the tag and the length of a field with `length` bytes.
-fn prefix(buffer: &mut Vec<u8>, tag: u32, length: usize) {
-    key(buffer, tag, WireType::LengthDelimited);
-    varint(buffer, length as u64);
-}
-
-fn key(buffer: &mut Vec<u8>, tag: u32, wire_type: WireType) {
-    varint(buffer, u64::from(tag << 3 | wire_type as u32));
-}
-
-/// Writes a number. Nearly all keys and lengths of a span take one byte, which is written without a loop.
-fn varint(buffer: &mut Vec<u8>, value: u64) {
-    match u8::try_from(value) {
-        Ok(byte) if byte < 0x80 => buffer.push(byte),
-        Ok(_) | Err(_) => encode_varint(value, buffer),
+/// Writes the tag and the length of a field with `length` bytes. `tag` is below 16.
+#[inline]
+fn prefix(buffer: &mut Vec<u8>, tag: u8, length: usize) {
+    let key = key(tag, WireType::LengthDelimited);
+    match u8::try_from(length) {
+        // Nearly all lengths in a span take one byte. Both bytes are written at once.
+        Ok(length) if length < 0x80 => buffer.extend_from_slice(&[key, length]),
+        Ok(_) | Err(_) => {
+            buffer.push(key);
+            encode_varint(length as u64, buffer);
+        }
     }
+}
+
+/// Returns the key of a field, which takes one byte because `tag` is below 16.
+const fn key(tag: u8, wire_type: WireType) -> u8 {
+    tag << 3 | wire_type as u8
 }
 
 /// Returns the length in bytes of a field with `length` bytes of content, including its tag and length prefix.
