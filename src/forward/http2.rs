@@ -114,11 +114,8 @@ struct Waiting(Arc<Http2Connection>);
 impl Channel {
     /// Returns the channel for a request that reuses `connection`.
     pub(super) fn reused(connection: Box<Http1Connection>) -> (Self, ConnectTimings) {
-        let connected = ConnectTimings {
-            reused: true,
-            connection: connection.tcp.clone(),
-            ..ConnectTimings::default()
-        };
+        let connected =
+            ConnectTimings { connection: connection.tcp.clone(), ..ConnectTimings::reused() };
         (Self::Http1(connection), connected)
     }
 }
@@ -315,12 +312,8 @@ impl StreamPermit {
     /// Returns the connection, for a request that did not open it. `wait` is the time that the request waited.
     fn reused(self, wait: Option<Duration>) -> Option<(Channel, ConnectTimings)> {
         let (sender, opened) = self.0.opened.get()?;
-        let connected = ConnectTimings {
-            reused: true,
-            wait,
-            connection: opened.connection.clone(),
-            ..ConnectTimings::default()
-        };
+        let connection = opened.connection.clone();
+        let connected = ConnectTimings { wait, connection, ..ConnectTimings::reused() };
         let sender = sender.clone();
         Some((Channel::Http2(sender, self), connected))
     }

@@ -5,6 +5,7 @@
 //! passes through a [`CardinalityLimiter`], which admits a limited number of values per dimension and replaces all
 //! others by `other`. A [`GlobPattern`] matches names in the configuration.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -57,29 +58,28 @@ impl Name {
     /// Truncates `text` at a character boundary and replaces control characters with U+FFFD. Returns `None` if `text`
     /// is empty.
     pub fn new(text: &str) -> Option<Self> {
-        let mut end = text.len().min(LONGEST_NAME);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let kept = text.get(..end).unwrap_or_default();
-        if kept.is_empty() {
-            return None;
-        }
-        // Most names are printable ASCII. A look at their bytes is faster than a look at their characters.
-        let is_plain = kept.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        if !is_plain && kept.chars().any(char::is_control) {
-            let clean: String = kept
-                .chars()
-                .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-                .collect();
-            return Some(Self(clean.into()));
-        }
-        Some(Self(kept.into()))
+        cleaned(text).map(|text| Self(text.into()))
     }
 
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Returns the text of a [`Name`].
+pub(crate) fn cleaned(text: &str) -> Option<Cow<'_, str>> {
+    let mut end = text.len().min(LONGEST_NAME);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let kept = text.get(..end).filter(|kept| !kept.is_empty())?;
+    // Most names are printable ASCII. A look at their bytes is faster than a look at their characters.
+    let is_plain = kept.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if is_plain || !kept.chars().any(char::is_control) {
+        return Some(kept.into());
+    }
+    let replaced = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    Some(kept.chars().map(replaced).collect())
 }
 
 impl fmt::Display for Name {

@@ -355,6 +355,7 @@ impl Proxy {
 fn short(word: &ObserverEvent) -> String {
     match word {
         ObserverEvent::RequestHead(_) => "Open".to_owned(),
+        ObserverEvent::ConnectionReused(_) => "Reused".to_owned(),
         ObserverEvent::Connected(connected) if connected.reused => "Reused".to_owned(),
         ObserverEvent::Connected(_) => "Connected".to_owned(),
         ObserverEvent::ResponseHead(head) if head.from_proxy => format!("Own({})", head.status),

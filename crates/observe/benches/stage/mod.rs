@@ -66,8 +66,7 @@ impl Stage {
         };
         apply(ObserverEvent::RequestHead(Box::new(open(&self.route))), b"");
         apply(ObserverEvent::Admitted, b"");
-        let connected = ConnectTimings { reused: true, ..ConnectTimings::default() };
-        apply(ObserverEvent::Connected(Box::new(connected)), b"");
+        apply(ConnectTimings::reused().into(), b"");
         apply(ObserverEvent::RequestHeadSent, b"");
         apply(arrival(Direction::Request, request), request.as_bytes());
         apply(ObserverEvent::RequestBodySent, b"");

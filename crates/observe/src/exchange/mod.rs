@@ -123,6 +123,10 @@ impl Exchange {
                 self.connections.upstream.set(connected.connection.take());
                 self.connected = Some(connected);
             }
+            ObserverEvent::ConnectionReused(connection) => {
+                self.connections.upstream.set(connection);
+                self.connected = Some(Box::new(ConnectTimings::reused()));
+            }
             ObserverEvent::RequestHeadSent => self.points.sent = Some(at),
             ObserverEvent::RequestBodySent => self.request_end(at, out),
             ObserverEvent::ResponseHead(head) => self.head(at, head),

@@ -152,6 +152,7 @@ impl InFlightRequests {
             event @ (ObserverEvent::Queued
             | ObserverEvent::Admitted
             | ObserverEvent::Connected(_)
+            | ObserverEvent::ConnectionReused(_)
             | ObserverEvent::RequestHeadSent
             | ObserverEvent::RequestBodySent
             | ObserverEvent::ResponseHead(_)

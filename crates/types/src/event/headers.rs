@@ -1,6 +1,6 @@
 //! Lists the headers that the data path may pass to the observer thread.
 
-use crate::label::Name;
+use crate::label::{Name, cleaned};
 
 /// Request headers that the observer may read. None of these headers can contain a credential.
 pub const REQUEST_HEADERS: [&str; 16] = [
@@ -76,9 +76,20 @@ pub const RESPONSE_HEADERS: [&str; 50] = [
     "ratelimit-reset",
 ];
 
-/// The received headers that are listed in [`REQUEST_HEADERS`] or [`RESPONSE_HEADERS`]. Names are in lower case.
+/// Initial capacity in bytes for the values of one message. The values of most requests fit.
+const TYPICAL_VALUES: usize = 128;
+
+/// The received headers that are listed in [`REQUEST_HEADERS`] or [`RESPONSE_HEADERS`]. Names are in lower case. Values
+/// have the same limit of length as a [`Name`].
+///
+/// The values share one buffer. The data path fills the buffer and the observer frees it, which costs more than an
+/// allocation that stays on one thread.
 #[derive(Clone, Debug, Default)]
-pub struct Headers(Vec<(&'static str, Name)>);
+pub struct Headers {
+    /// Each name, and the offset in `values` at which its value ends.
+    ends: Vec<(&'static str, usize)>,
+    values: String,
+}
 
 impl Headers {
     /// Selects the headers of `map` whose names are in `allowed`. For a repeated header, the first value is kept.
@@ -92,31 +103,55 @@ impl Headers {
             let Some(known) = known.filter(|known| picked.get(known).is_none()) else {
                 continue;
             };
-            if let Some(text) = value.to_str().ok().and_then(Name::new) {
-                picked.0.push((known, text));
+            if let Some(text) = value.to_str().ok().and_then(cleaned) {
+                if picked.ends.is_empty() {
+                    picked.ends.reserve(map.len().min(allowed.len()));
+                    picked.values.reserve(TYPICAL_VALUES);
+                }
+                picked.push(known, &text);
             }
         }
         picked
     }
 
+    fn push(&mut self, name: &'static str, value: &str) {
+        self.values.push_str(value);
+        self.ends.push((name, self.values.len()));
+    }
+
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
     /// Replaces the value of a header. An empty value removes the header.
     pub fn set(&mut self, name: &'static str, value: &str) {
-        self.0.retain(|(known, _)| *known != name);
-        self.0.extend(Name::new(value).map(|value| (name, value)));
+        let mut changed = Self::default();
+        for (other, value) in self.iter().filter(|(other, _)| *other != name) {
+            changed.push(other, value);
+        }
+        if let Some(value) = cleaned(value) {
+            changed.push(name, &value);
+        }
+        *self = changed;
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.0.iter().map(|(name, value)| (*name, value.as_str()))
+        let mut start = 0;
+        self.ends.iter().map(move |(name, end)| {
+            let value = self.values.get(start..*end).unwrap_or_default();
+            start = *end;
+            (*name, value)
+        })
     }
 }
 
 impl FromIterator<(&'static str, Name)> for Headers {
     fn from_iter<I: IntoIterator<Item = (&'static str, Name)>>(items: I) -> Self {
-        Self(items.into_iter().collect())
+        let mut headers = Self::default();
+        for (name, value) in items {
+            headers.push(name, value.as_str());
+        }
+        headers
     }
 }
 
@@ -150,6 +185,21 @@ mod tests {
         map.append("accept", http::HeaderValue::from_static(""));
         let picked = Headers::pick(&map, &REQUEST_HEADERS);
         assert_eq!(picked.get("x-request-id"), Some("first"));
-        assert_eq!(picked.0.len(), 1);
+        assert_eq!(picked.iter().count(), 1);
+    }
+
+    #[test]
+    fn values_keep_their_headers() {
+        let mut map = http::HeaderMap::new();
+        let values = [("accept", "*/*"), ("user-agent", "curl\t8"), ("openai-beta", "x")];
+        for (name, value) in values {
+            map.append(name, http::HeaderValue::from_static(value));
+        }
+        let mut headers = Headers::pick(&map, &REQUEST_HEADERS);
+        assert_eq!(headers.get("user-agent"), Some("curl\u{FFFD}8"));
+        headers.set("accept", "text/plain");
+        headers.set("openai-beta", "");
+        let expected = [("user-agent", "curl\u{FFFD}8"), ("accept", "text/plain")];
+        assert!(headers.iter().eq(expected), "{headers:?}");
     }
 }

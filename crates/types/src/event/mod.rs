@@ -74,6 +74,8 @@ pub enum ObserverEvent {
     /// connection was already closed, so that a new connection replaces it before any byte was sent. The later events
     /// count.
     Connected(Box<ConnectTimings>),
+    /// Like `Connected`, for an open connection that the request reuses without a wait. The usual case is not boxed.
+    ConnectionReused(Option<Arc<TcpConnection>>),
     /// The proxy passed the request headers to the upstream connection.
     RequestHeadSent,
     /// The proxy passed the last byte of the request body to the upstream connection.
@@ -95,6 +97,17 @@ pub enum ObserverEvent {
     Gap { direction: Direction, bytes: u64 },
     /// The exchange ended. This is the last event of every exchange.
     End(Ending),
+}
+
+impl From<ConnectTimings> for ObserverEvent {
+    fn from(timings: ConnectTimings) -> Self {
+        match timings {
+            ConnectTimings { reused: true, wait: None, connection, .. } => {
+                Self::ConnectionReused(connection)
+            }
+            _ => Self::Connected(Box::new(timings)),
+        }
+    }
 }
 
 /// Shortest wait for the client that counts as backpressure, measured from the delivery of a body frame to the next
@@ -317,6 +330,11 @@ pub struct ConnectTimings {
 }
 
 impl ConnectTimings {
+    /// Returns the timings of a request that reuses a connection without a wait.
+    pub fn reused() -> Self {
+        Self { reused: true, ..Self::default() }
+    }
+
     /// Returns the stages that occurred, in order. Stages do not overlap, so the sum of their durations never exceeds
     /// the duration of the stage `connect`.
     pub fn stages(&self) -> impl Iterator<Item = (ConnectStage, Duration)> {

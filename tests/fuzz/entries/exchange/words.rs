@@ -308,7 +308,7 @@ fn slash() -> Name {
 }
 
 fn connected(reused: bool) -> ObserverEvent {
-    ObserverEvent::Connected(Box::new(ConnectTimings { reused, ..ConnectTimings::default() }))
+    ConnectTimings { reused, ..ConnectTimings::default() }.into()
 }
 
 fn arrived(direction: Direction, bytes: &[u8], blocked: BackpressureTime) -> ObserverEvent {
