@@ -104,7 +104,7 @@ where
 
 impl<S, F> AdmissionFuture<S, F> {
     fn rejected(error: ForwardError, request: Request<Upload>) -> Self {
-        Self::Rejected { error: Some(error.with_unsent(request)) }
+        Self::Rejected { error: Some(error.with_unsent(request.map(Some))) }
     }
 }
 
@@ -145,7 +145,7 @@ async fn wait(
             request.request.body().observer().report(clock::now(), ObserverEvent::Admitted);
             Ok(AdmittedRequest { permit: Some(permit), ..request })
         }
-        Err(error) => Err(error.with_unsent(request.request)),
+        Err(error) => Err(error.with_unsent(request.request.map(Some))),
     }
 }
 

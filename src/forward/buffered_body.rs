@@ -43,7 +43,7 @@ pub struct Upload {
 
 /// Returns the body of `request`, or `None` if the client sent `Expect: 100-continue`. Such a client must not send its
 /// body only to get an error response.
-pub(super) fn readable_body(request: &mut Request<Upload>) -> Option<&mut Upload> {
+pub(super) fn readable_body<B>(request: &mut Request<B>) -> Option<&mut B> {
     (!request.headers().contains_key(EXPECT)).then(|| request.body_mut())
 }
 

@@ -36,9 +36,9 @@ impl ForwardError {
     }
 
     /// Adds the body of `request`, which no connection has taken.
-    pub(super) fn with_unsent(self, mut request: Request<Upload>) -> Self {
-        let is_readable = readable_body(&mut request).is_some();
-        Self { unsent: is_readable.then(|| Box::new(request.into_body())), ..self }
+    pub(super) fn with_unsent(self, mut request: Request<Option<Upload>>) -> Self {
+        let body = readable_body(&mut request).and_then(Option::take);
+        Self { unsent: body.map(Box::new), ..self }
     }
 
     /// Returns whether the upstream is at fault: it cannot be reached, or does not send a valid response in time.

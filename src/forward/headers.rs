@@ -2,7 +2,7 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme as UriScheme};
-use http::{Method, Request, Response, Uri, Version, request};
+use http::{Method, Request, Response, Uri, Version};
 
 use super::Protocol;
 use super::upstream::Upstream;
@@ -31,11 +31,11 @@ pub struct BadRequest;
 /// bypass the routes.
 const WEBSOCKET: &str = "websocket";
 
-pub(super) fn wants_websocket(parts: &request::Parts) -> bool {
-    parts.version == Version::HTTP_11
-        && names(&parts.headers, &header::CONNECTION)
+pub(super) fn wants_websocket<B>(request: &Request<B>) -> bool {
+    request.version() == Version::HTTP_11
+        && names(request.headers(), &header::CONNECTION)
             .any(|name| name.eq_ignore_ascii_case("upgrade"))
-        && upgrades_to_websocket(&parts.headers)
+        && upgrades_to_websocket(request.headers())
 }
 
 pub(super) fn upgrades_to_websocket(headers: &HeaderMap) -> bool {
@@ -43,24 +43,22 @@ pub(super) fn upgrades_to_websocket(headers: &HeaderMap) -> bool {
 }
 
 /// Rewrites the request line and headers for `upstream`. Strips the first `stripped` bytes of the path.
-pub(super) fn rewrite_request(
-    parts: &mut request::Parts,
+pub(super) fn rewrite_request<B>(
+    request: &mut Request<B>,
     upstream: &Upstream,
     stripped: usize,
     upgrade: bool,
 ) -> Result<(), BadRequest> {
-    if has_unsupported_coding(&parts.headers) {
+    if has_unsupported_coding(request.headers()) {
         return Err(BadRequest);
     }
-    strip_hop_by_hop(&mut parts.headers, upgrade);
-    let is_http2 = parts.version == Version::HTTP_2;
-    let path = path_and_query(parts, &upstream.config().base_path, stripped)?;
-    let requested = parts.uri.authority().cloned();
+    strip_hop_by_hop(request.headers_mut(), upgrade);
+    let is_http2 = request.version() == Version::HTTP_2;
+    let path = path_and_query(request, &upstream.config().base_path, stripped)?;
     let host = if upstream.config().keep_host {
+        let requested = request.uri().authority().and_then(host_without_user);
         requested
-            .as_ref()
-            .and_then(host_without_user)
-            .or_else(|| parts.headers.get(header::HOST).cloned())
+            .or_else(|| request.headers().get(header::HOST).cloned())
             .unwrap_or_else(|| upstream.host.clone())
     } else {
         upstream.host.clone()
@@ -69,22 +67,23 @@ pub(super) fn rewrite_request(
         Protocol::Http1 => upstream.is_behind_plain_proxy(),
         Protocol::Http2 => true,
     };
-    parts.uri =
+    *request.uri_mut() =
         if absolute { absolute_uri(&host, path, upstream.config().tls)? } else { Uri::from(path) };
+    let headers = request.headers_mut();
     if let Some(authorization) = upstream.proxy_authorization() {
-        parts.headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
+        headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
     }
     match upstream.config().protocol {
         Protocol::Http1 => {
-            parts.headers.insert(header::HOST, host);
-            parts.version = Version::HTTP_11;
+            headers.insert(header::HOST, host);
             if is_http2 {
-                join_cookies(&mut parts.headers);
+                join_cookies(headers);
             }
+            *request.version_mut() = Version::HTTP_11;
         }
         Protocol::Http2 => {
-            parts.headers.remove(header::HOST);
-            parts.version = Version::HTTP_2;
+            headers.remove(header::HOST);
+            *request.version_mut() = Version::HTTP_2;
         }
     }
     Ok(())
@@ -206,14 +205,14 @@ fn names<'a>(headers: &'a HeaderMap, header: &HeaderName) -> impl Iterator<Item 
         .map(str::trim)
 }
 
-fn path_and_query(
-    parts: &request::Parts,
+fn path_and_query<B>(
+    request: &Request<B>,
     base: &str,
     stripped: usize,
 ) -> Result<PathAndQuery, BadRequest> {
-    let original = parts.uri.path_and_query().ok_or(BadRequest)?;
+    let original = request.uri().path_and_query().ok_or(BadRequest)?;
     let path = original.path();
-    if parts.method == Method::CONNECT {
+    if request.method() == Method::CONNECT {
         return Err(BadRequest);
     }
     if (base.is_empty() && stripped == 0) || path == "*" {

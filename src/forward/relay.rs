@@ -16,7 +16,7 @@ use tower::Service;
 
 use super::admission::AdmittedRequest;
 use super::body::{BodyTimeouts, ConnectionShare, RelayBody};
-use super::buffered_body::{self, Upload, readable_body};
+use super::buffered_body::{self, readable_body};
 use super::connect;
 use super::error::ForwardError;
 use super::headers;
@@ -29,7 +29,7 @@ use super::upstream::Upstream;
 use super::{Retry, ShutdownState};
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
-use tokengauge_types::clock;
+use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
     ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
 };
@@ -59,9 +59,12 @@ impl Service<AdmittedRequest> for Relay {
         let shutdown = self.shutdown.clone();
         let exchange =
             Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
-        Box::pin(exchange.run(request, stripped))
+        Box::pin(exchange.run(Box::new(request.map(SentBody::new)), stripped))
     }
 }
+
+/// A request to an upstream. It is boxed, because the future of each function below would otherwise contain it.
+type OutgoingRequest = Box<Request<SentBody>>;
 
 /// State of one request from its admission to the response headers.
 struct Exchange {
@@ -84,14 +87,14 @@ struct Received {
 enum Reused {
     Received(Received),
     /// The request must be sent again on a new connection.
-    Lost(Box<Request<Upload>>),
+    Lost(OutgoingRequest),
 }
 
 /// Why an attempt to send a request failed.
 struct AttemptError {
     error: ForwardError,
     /// The request, if no byte of it was written.
-    unsent: Option<Box<Request<Upload>>>,
+    unsent: Option<OutgoingRequest>,
     /// Whether the upstream cannot have read the whole request.
     is_unread: bool,
     /// Whether the connection ended before the first byte of the response.
@@ -124,23 +127,18 @@ impl From<ForwardError> for AttemptError {
 impl Exchange {
     async fn run(
         mut self,
-        mut request: Request<Upload>,
+        mut request: OutgoingRequest,
         stripped: usize,
     ) -> Result<Response<RelayBody>, ForwardError> {
         let client = request.extensions_mut().remove::<OnUpgrade>();
-        let (mut parts, body) = request.into_parts();
-        let upgrade = client.filter(|_| headers::wants_websocket(&parts));
-        let is_valid =
-            headers::rewrite_request(&mut parts, &self.upstream, stripped, upgrade.is_some())
-                .is_ok();
-        let request = Request::from_parts(parts, body);
-        if !is_valid {
+        let upgrade = client.filter(|_| headers::wants_websocket(&request));
+        let has_upgrade = upgrade.is_some();
+        if headers::rewrite_request(&mut request, &self.upstream, stripped, has_upgrade).is_err() {
             let error = ForwardError::new(Ending::Rejected(RejectReason::BadRequest));
-            return Err(error.with_unsent(request));
+            return Err(with_unsent(error, request));
         }
-        let sent = self.send(request, upgrade.is_some()).await;
-        let sent = sent.and_then(|received| received.if_expected(upgrade.is_some()));
-        match sent {
+        let sent = self.send(request, has_upgrade).await;
+        match sent.and_then(|received| received.if_expected(has_upgrade)) {
             Ok(received) => {
                 self.upstream.log_response();
                 Ok(self.respond(received, upgrade))
@@ -156,42 +154,68 @@ impl Exchange {
     /// repetition, sends the request a second time on a new connection.
     async fn send(
         &mut self,
-        request: Request<Upload>,
+        request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Received, ForwardError> {
         let begun = clock::now();
         // An upgraded connection is not pooled, and its request could not be repeated.
         let idle = if upgrade { None } else { self.upstream.pool.take() };
-        let (channel, connected, request) = match idle.map(Channel::reused) {
-            Some((channel, connected)) => (channel, connected, request),
-            None => self.connect(request).await?,
+        // The futures of new connections are large, and most requests reuse a connection.
+        let Some(connection) = idle else {
+            return Box::pin(self.connect_and_send(request, upgrade, begun)).await;
         };
-        if !connected.reused {
-            return self.send_once(channel, connected, request, upgrade).await;
+        let (channel, connected) = Channel::reused(connection);
+        self.report_sent(connected, &request);
+        match self.send_repeatable(channel, request, upgrade).await? {
+            Reused::Received(received) => Ok(received),
+            Reused::Lost(request) => Box::pin(self.send_again(request, upgrade, begun)).await,
         }
-        let request = match self.send_repeatable(channel, connected, request, upgrade).await? {
-            Reused::Received(received) => return Ok(received),
-            Reused::Lost(request) => *request,
-        };
+    }
+
+    /// Sends the request on a new connection, or on an HTTP/2 connection that is open or being opened.
+    async fn connect_and_send(
+        &mut self,
+        request: OutgoingRequest,
+        upgrade: bool,
+        begun: MonotonicInstant,
+    ) -> Result<Received, ForwardError> {
+        let (channel, connected, request) = self.connect(request).await?;
+        let is_reused = connected.reused;
+        self.report_sent(connected, &request);
+        if !is_reused {
+            return self.send_once(channel, request, upgrade).await;
+        }
+        match self.send_repeatable(channel, request, upgrade).await? {
+            Reused::Received(received) => Ok(received),
+            Reused::Lost(request) => self.send_again(request, upgrade, begun).await,
+        }
+    }
+
+    /// Sends a request again, on another connection. `begun` is the start of the first attempt, whose time counts as a
+    /// wait for the connection.
+    async fn send_again(
+        &mut self,
+        request: OutgoingRequest,
+        upgrade: bool,
+        begun: MonotonicInstant,
+    ) -> Result<Received, ForwardError> {
         let lost = clock::now() - begun;
         let (channel, connected, request) = self.connect(request).await?;
         let wait = Some(lost + connected.wait.unwrap_or_default());
-        let connected = ConnectTimings { wait, ..connected };
-        self.send_once(channel, connected, request, upgrade).await
+        self.report_sent(ConnectTimings { wait, ..connected }, &request);
+        self.send_once(channel, request, upgrade).await
     }
 
     /// Sends the request once. After a failure, there is no second attempt.
     async fn send_once(
         &self,
         channel: Channel,
-        connected: ConnectTimings,
-        request: Request<Upload>,
+        request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Received, ForwardError> {
-        let request = request.map(SentBody::new);
-        let attempt = self.attempt(channel, connected, request, upgrade).await;
+        let attempt = self.attempt(channel, request, upgrade).await;
         attempt.map_err(|AttemptError { error, unsent, .. }| match unsent {
-            Some(unsent) => error.with_unsent(*unsent),
+            Some(unsent) => with_unsent(error, unsent),
             None => error,
         })
     }
@@ -200,12 +224,12 @@ impl Exchange {
     async fn send_repeatable(
         &mut self,
         channel: Channel,
-        connected: ConnectTimings,
-        request: Request<Upload>,
+        mut request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Reused, ForwardError> {
-        let (request, repeatable) = RepeatableRequest::split(request, &self.upstream.kept_bytes);
-        let failed = match self.attempt(channel, connected, request, upgrade).await {
+        let repeatable =
+            RepeatableRequest::copy(&mut request, &self.upstream.kept_bytes).map(Box::new);
+        let failed = match self.attempt(channel, request, upgrade).await {
             Ok(received) => return Ok(Reused::Received(received)),
             Err(failed) => failed,
         };
@@ -218,25 +242,26 @@ impl Exchange {
             Retry::Never => false,
         };
         let again = repeatable.filter(|request| failed.is_lost && may_repeat(request));
-        let Some(request) = again.and_then(RepeatableRequest::into_request) else {
+        let Some(request) = again.and_then(|request| request.into_request()) else {
             return Err(failed.error);
         };
         self.upstream.health.count_retry();
         self.is_repeated = true;
-        Ok(Reused::Lost(Box::new(request)))
+        Ok(Reused::Lost(request))
     }
 
     /// Opens a connection. Reads the request body ahead at the same time, so that the observer has the request even
     /// without a response.
     async fn connect(
         &self,
-        mut request: Request<Upload>,
-    ) -> Result<(Channel, ConnectTimings, Request<Upload>), ForwardError> {
+        mut request: OutgoingRequest,
+    ) -> Result<(Channel, ConnectTimings, OutgoingRequest), ForwardError> {
+        let body = readable_body(&mut request).and_then(SentBody::upload_mut);
         let connecting = async {
             tokio::select! {
                 biased;
                 connected = self.upstream.connect() => connected.map_err(connect_error),
-                () = buffered_body::read_ahead_until_failure(readable_body(&mut request)) => {
+                () = buffered_body::read_ahead_until_failure(body) => {
                     Err(ForwardError::new(Ending::RequestBodyFailed))
                 }
             }
@@ -249,30 +274,33 @@ impl Exchange {
         };
         match connected {
             Ok((channel, connected)) => Ok((channel, connected, request)),
-            Err(error) => Err(error.with_unsent(request)),
+            Err(error) => Err(with_unsent(error, request)),
+        }
+    }
+
+    /// Reports that the request has a connection and is being sent.
+    fn report_sent(&self, connected: ConnectTimings, request: &Request<SentBody>) {
+        let at = clock::now();
+        self.observer.report(at, connected.into());
+        self.observer.report(at, ObserverEvent::RequestHeadSent);
+        if request.body().is_end_stream() {
+            self.observer.request_end(at);
         }
     }
 
     async fn attempt(
         &self,
         channel: Channel,
-        connected: ConnectTimings,
-        request: Request<SentBody>,
+        request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Received, AttemptError> {
-        let has_no_body = request.body().is_end_stream();
-        let at = clock::now();
-        self.observer.report(at, ObserverEvent::Connected(Box::new(connected)));
-        self.observer.report(at, ObserverEvent::RequestHeadSent);
-        if has_no_body {
-            self.observer.request_end(at);
-        }
         let sending = pin!(self.exchange_heads(channel, request, upgrade));
         match self.head_limit() {
             None => sending.await,
             Some((deadline, limit)) => {
                 let timed_out = || AttemptError::from(ForwardError::new(Ending::TimedOut(limit)));
-                let sent = tokio::time::timeout_at(deadline, sending).await;
+                // Boxed, because most requests have no limit.
+                let sent = Box::pin(tokio::time::timeout_at(deadline, sending)).await;
                 sent.unwrap_or_else(|_| Err(timed_out()))
             }
         }
@@ -281,7 +309,7 @@ impl Exchange {
     async fn exchange_heads(
         &self,
         channel: Channel,
-        mut request: Request<SentBody>,
+        mut request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Received, AttemptError> {
         // Over HTTP/2, a flush covers all streams, so it does not show when the body of a single stream was sent.
@@ -293,7 +321,7 @@ impl Exchange {
         match channel {
             Channel::Http2(sender, permit) => self.send_http2(sender, permit, request).await,
             Channel::Http1(connection) if upgrade => {
-                let sent = connection.detach_for_upgrade().try_send_request(request).await;
+                let sent = connection.detach_for_upgrade().try_send_request(*request).await;
                 let response = sent.map_err(|error| self.attempt_error(error))?;
                 Ok(Received { response, connection: ConnectionShare::Detached })
             }
@@ -304,11 +332,12 @@ impl Exchange {
     async fn send_http1(
         &self,
         mut connection: Box<Http1Connection>,
-        mut request: Request<SentBody>,
+        mut request: OutgoingRequest,
     ) -> Result<Received, AttemptError> {
         headers::convert_to_http1(&mut request);
         let pool = &self.upstream.pool;
-        match connection.send(request).await {
+        let sent = connection.send(request).await;
+        match sent.map_err(|error| self.attempt_error(error)) {
             Ok(response) => {
                 if connection.is_reused() {
                     pool.on_reused();
@@ -316,8 +345,7 @@ impl Exchange {
                 let connection = self.choose_driver(connection, &response);
                 Ok(Received { response, connection })
             }
-            Err(error) => {
-                let failed = self.attempt_error(error);
+            Err(failed) => {
                 let is_lost = connection.is_reused()
                     && !self.observer.is_ended()
                     && !connection.state.has_received();
@@ -325,7 +353,7 @@ impl Exchange {
                     pool.on_reuse_failed();
                 }
                 let must_ask = is_lost && failed.unsent.is_none();
-                let is_unread = must_ask && connection.is_request_unread().await;
+                let is_unread = must_ask && Box::pin(connection.is_request_unread()).await;
                 Err(AttemptError { is_unread, is_lost, ..failed })
             }
         }
@@ -351,9 +379,9 @@ impl Exchange {
         &self,
         mut sender: Http2Sender,
         permit: StreamPermit,
-        request: Request<SentBody>,
+        request: OutgoingRequest,
     ) -> Result<Received, AttemptError> {
-        match sender.try_send_request(request).await {
+        match sender.try_send_request(*request).await {
             Ok(response) => Ok(Received { response, connection: ConnectionShare::Http2(permit) }),
             Err(error) => {
                 let failure = StreamFailure::of(error.error());
@@ -368,10 +396,7 @@ impl Exchange {
     }
 
     fn attempt_error(&self, mut error: TrySendError<Request<SentBody>>) -> AttemptError {
-        let unsent = error.take_message().and_then(|request| {
-            let (head, body) = request.into_parts();
-            Some(Box::new(Request::from_parts(head, body.into_upload()?)))
-        });
+        let unsent = error.take_message().map(Box::new);
         AttemptError { unsent, ..self.sending_error(&error.into_error()).into() }
     }
 
@@ -380,10 +405,7 @@ impl Exchange {
         let head = self.upstream.config().timeouts.response_header;
         let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));
         let total = self.deadline.map(|deadline| (deadline, TimeoutKind::Total));
-        match (head, total) {
-            (Some(head), Some(total)) => Some(if head.0 <= total.0 { head } else { total }),
-            (head, total) => head.or(total),
-        }
+        head.into_iter().chain(total).min_by_key(|(at, _)| *at)
     }
 
     fn sending_error(&self, error: &hyper::Error) -> ForwardError {
@@ -431,6 +453,11 @@ impl Exchange {
     }
 }
 
+/// Adds the body of `request`, which no connection has taken, to `error`.
+fn with_unsent(error: ForwardError, request: OutgoingRequest) -> ForwardError {
+    error.with_unsent(request.map(SentBody::into_upload))
+}
+
 fn connect_error(error: connect::Error) -> ForwardError {
     match error {
         connect::Error::TimedOut => ForwardError::new(Ending::TimedOut(TimeoutKind::Connect)),
@@ -452,6 +479,16 @@ fn with_scheme_hint(error: String, tls: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// glibc caches free memory up to 1,032 bytes per thread. Larger allocations are several times slower.
+    #[test]
+    fn the_future_of_a_request_is_small() {
+        fn future_size<F: Future>(_: impl FnOnce(Exchange, OutgoingRequest, usize) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = future_size(Exchange::run);
+        assert!(size <= 1_032, "{size}");
+    }
 
     #[test]
     fn names_the_scheme_if_a_response_does_not_start_like_http() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderName, Request, request};
+use http::{HeaderName, Request};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -37,7 +37,7 @@ const IDEMPOTENCY_KEYS: [HeaderName; 2] =
 /// not copied.
 #[derive(Debug)]
 pub struct RepeatableRequest {
-    head: request::Parts,
+    head: Request<()>,
     body: KeptHandle,
 }
 
@@ -70,40 +70,39 @@ struct Kept {
 struct KeptHandle(Arc<Mutex<Kept>>);
 
 impl RepeatableRequest {
-    /// Splits `request` into the request of the first attempt and a copy for a second one. Returns no copy if the body
-    /// exceeds the remaining `budget`, in bytes.
-    pub(super) fn split(
-        request: Request<Upload>,
-        budget: &Arc<Semaphore>,
-    ) -> (Request<SentBody>, Option<Self>) {
+    /// Copies the headers of `request`, and keeps its body from now on. Returns `None` if the body exceeds the remaining
+    /// `budget`, in bytes.
+    pub(super) fn copy(request: &mut Request<SentBody>, budget: &Arc<Semaphore>) -> Option<Self> {
         let length = request.body().size_hint().exact().unwrap_or(MAX_KEPT_UNKNOWN);
-        let Some(permit) = reserve(length, budget) else {
-            return (request.map(SentBody::new), None);
-        };
+        let permit = reserve(length, budget)?;
         let room = permit.num_permits();
         let kept = Kept { permit: Some(permit), room, ..Kept::default() };
         let kept = Arc::new(Mutex::new(kept));
-        let (head, upload) = request.into_parts();
-        let body = SentBody { upload: Some(upload), kept: Some(Arc::clone(&kept)) };
-        let repeatable = Self { head: head.clone(), body: KeptHandle(kept) };
-        (Request::from_parts(head, body), Some(repeatable))
+        request.body_mut().kept = Some(Arc::clone(&kept));
+        let mut head = Request::new(());
+        head.method_mut().clone_from(request.method());
+        head.uri_mut().clone_from(request.uri());
+        *head.version_mut() = request.version();
+        head.headers_mut().clone_from(request.headers());
+        head.extensions_mut().clone_from(request.extensions());
+        Some(Self { head, body: KeptHandle(kept) })
     }
 
     /// Returns whether the upstream can receive the request twice without an additional effect.
     pub(super) fn is_idempotent(&self) -> bool {
-        let request::Parts { method, headers, .. } = &self.head;
+        let (method, headers) = (self.head.method(), self.head.headers());
         method.is_idempotent() || IDEMPOTENCY_KEYS.iter().any(|name| headers.contains_key(name))
     }
 
     /// Returns the request for the second attempt. The first attempt must have dropped its request. Returns `None` if
     /// the kept body is not complete.
-    pub(super) fn into_request(self) -> Option<Request<Upload>> {
+    pub(super) fn into_request(self) -> Option<Box<Request<SentBody>>> {
         let Self { head, body } = self;
         let mut kept = lock(&body.0);
         kept.permit.as_ref()?;
         let mut upload = kept.rest.take()?;
         upload.prepend(std::mem::take(&mut kept.frames));
-        Some(Request::from_parts(head, upload))
+        Some(Box::new(head.map(|()| SentBody::new(upload))))
     }
 }
 
@@ -120,6 +119,10 @@ impl SentBody {
     /// Returns the body, or `None` if the attempt has ended.
     pub(super) fn into_upload(mut self) -> Option<Upload> {
         self.upload.take()
+    }
+
+    pub(super) const fn upload_mut(&mut self) -> Option<&mut Upload> {
+        self.upload.as_mut()
     }
 
     /// See [`Upload::report_end_by`].
