@@ -10,7 +10,8 @@ use tokengauge_types::url::bare;
 
 /// Client addresses that count as this machine and may start a drain. Other addresses of 127.0.0.0/8 do not count,
 /// because Istio forwards requests of other pods from 127.0.0.6.
-const LOCAL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+const LOCAL_ADDRESSES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// Access rules of the admin port.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Access {
     /// Checks whether a request may start a drain. Clients on this machine need no token, because a container hook has
     /// none. Browsers, which send `Origin`, need one.
     pub(super) fn check_drain(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), Denial> {
-        let is_local = LOCAL.contains(&peer.to_canonical());
+        let is_local = LOCAL_ADDRESSES.contains(&peer.to_canonical());
         self.check(headers, is_local && !headers.contains_key(ORIGIN))
     }
 
@@ -134,7 +135,7 @@ mod tests {
             assert_eq!(check(peer), Err(Denial::NotLocal), "{peer}");
         }
         let browser = headers(&[LOCALHOST, (ORIGIN, "http://evil")]);
-        assert_eq!(access.check_drain(&browser, LOCAL[0]), Err(Denial::NotLocal));
+        assert_eq!(access.check_drain(&browser, LOCAL_ADDRESSES[0]), Err(Denial::NotLocal));
     }
 
     #[test]
@@ -154,7 +155,11 @@ mod tests {
         ] {
             let headers = headers(&[(HOST, host)]);
             assert_eq!(access.check_page(&headers), Err(Denial::Host), "{host}");
-            assert_eq!(access.check_drain(&headers, LOCAL[0]), Err(Denial::Host), "{host}");
+            assert_eq!(
+                access.check_drain(&headers, LOCAL_ADDRESSES[0]),
+                Err(Denial::Host),
+                "{host}"
+            );
         }
         let mut two = headers(&[LOCALHOST]);
         two.append(HOST, HeaderValue::from_static("evil.example"));
@@ -175,7 +180,7 @@ mod tests {
             assert_eq!(check(authorization), Err(Denial::Token), "{authorization}");
         }
         assert_eq!(access.check_page(&headers(&[LOCALHOST])), Err(Denial::Token));
-        assert_eq!(access.check_drain(&headers(&[LOCALHOST]), LOCAL[0]), Ok(()));
+        assert_eq!(access.check_drain(&headers(&[LOCALHOST]), LOCAL_ADDRESSES[0]), Ok(()));
         let stranger = access.check_drain(&headers(&[LOCALHOST]), [10, 0, 0, 7].into());
         assert_eq!(stranger, Err(Denial::Token));
         let open = Access { token: None, is_loopback: false };

@@ -164,7 +164,7 @@ impl Drain {
         let Ok(_permit) = self.requests.try_acquire() else {
             return DrainOutcome::TooManyRequests;
         };
-        let drained = self.reaches(DrainStage::Drained);
+        let drained = self.wait_for_stage(DrainStage::Drained);
         match tokio::time::timeout_at(deadline, drained).await {
             Ok(()) => DrainOutcome::Drained,
             Err(_) => DrainOutcome::Overdue,
@@ -174,13 +174,13 @@ impl Drain {
     /// Waits until the drain ends, or until the time limits of all callers of [`start`](Self::start) have expired.
     /// Returns earlier if no drain starts within [`START_TIMEOUT`].
     pub(super) async fn wait(&self) -> DrainOutcome {
-        let started = self.reaches(DrainStage::Draining);
+        let started = self.wait_for_stage(DrainStage::Draining);
         if tokio::time::timeout(START_TIMEOUT, started).await.is_err() {
             return DrainOutcome::NotDraining;
         }
         tokio::select! {
             biased;
-            () = self.reaches(DrainStage::Drained) => DrainOutcome::Drained,
+            () = self.wait_for_stage(DrainStage::Drained) => DrainOutcome::Drained,
             () = self.passes_deadline() => DrainOutcome::Overdue,
         }
     }
@@ -205,7 +205,7 @@ impl Drain {
         }
     }
 
-    async fn reaches(&self, stage: DrainStage) {
+    async fn wait_for_stage(&self, stage: DrainStage) {
         // Waiting cannot fail, because `self` holds the sender.
         drop(self.stage.subscribe().wait_for(|reached| *reached >= stage).await);
     }

@@ -259,7 +259,10 @@ enum Endpoint {
 
 impl Endpoint {
     /// Returns the endpoint of a request, or the status and body of an error response.
-    fn of<B>(request: &Request<B>, pages: &Pages) -> Result<Self, (StatusCode, &'static str)> {
+    fn from_request<B>(
+        request: &Request<B>,
+        pages: &Pages,
+    ) -> Result<Self, (StatusCode, &'static str)> {
         let method = request.method();
         let path = request.uri().path();
         if path == "/drain" {
@@ -326,7 +329,7 @@ impl AdminState {
         connection: &AdminConnection,
     ) -> Response<PageBody> {
         connection.release_page_permit();
-        match Endpoint::of(&request, &self.pages) {
+        match Endpoint::from_request(&request, &self.pages) {
             // This response must not wait for any other part, because Kubernetes restarts the container if it fails.
             Ok(Endpoint::Live) => text(StatusCode::OK, "live\n"),
             Ok(Endpoint::Ready) if self.ready.load(Ordering::Acquire) => {

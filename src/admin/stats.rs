@@ -103,7 +103,7 @@ struct DriftView<'a> {
 
 impl<'a> Stats<'a> {
     /// `started` is the start of the process.
-    pub fn of(reading: &'a StatsReading, started: WallTime) -> Self {
+    pub fn from_reading(reading: &'a StatsReading, started: WallTime) -> Self {
         let StatsReading { at, load, drift, backends } = reading;
         let total = &load.total;
         Self {
@@ -112,10 +112,10 @@ impl<'a> Stats<'a> {
                 started: rfc3339(started.unix_nanos()),
                 uptime_seconds: at.since(MonotonicInstant::ZERO).as_secs_f64(),
             },
-            routes: load.routes.iter().map(RouteView::of).collect(),
-            total: Traffic::of(&total.input, &total.output, &total.recent),
+            routes: load.routes.iter().map(RouteView::from_reading).collect(),
+            total: Traffic::from_parts(&total.input, &total.output, &total.recent),
             models: models(load),
-            drift: drift.models.iter().map(DriftView::of).collect(),
+            drift: drift.models.iter().map(DriftView::from_reading).collect(),
             backends,
         }
     }
@@ -125,14 +125,14 @@ fn models<'a>(load: &'a load::Reading) -> Vec<ModelView<'a>> {
     let mut models: Vec<_> = load.models.iter().collect();
     models.sort_by(|a, b| a.model_key.by_name().cmp(&b.model_key.by_name()));
     let view = |reading: &'a load::ModelReading| ModelView {
-        names: Names::of(&reading.model_key),
-        traffic: Traffic::of(&reading.input, &reading.output, &reading.recent),
+        names: Names::from_model_key(&reading.model_key),
+        traffic: Traffic::from_parts(&reading.input, &reading.output, &reading.recent),
     };
     models.into_iter().map(view).collect()
 }
 
 impl<'a> RouteView<'a> {
-    fn of(reading: &'a RouteReading) -> Self {
+    fn from_reading(reading: &'a RouteReading) -> Self {
         let counts = RequestPhase::ALL.into_iter().zip(reading.active);
         Self {
             route: &reading.route_key.route,
@@ -145,7 +145,7 @@ impl<'a> RouteView<'a> {
 }
 
 impl<'a> Names<'a> {
-    const fn of(model_key: &'a ModelKey) -> Self {
+    const fn from_model_key(model_key: &'a ModelKey) -> Self {
         Self {
             provider: &model_key.provider,
             model: &model_key.model,
@@ -156,20 +156,20 @@ impl<'a> Names<'a> {
 }
 
 impl Traffic {
-    fn of(input: &Throughput, output: &Throughput, recent: &Summary) -> Self {
+    fn from_parts(input: &Throughput, output: &Throughput, recent: &Summary) -> Self {
         Self {
             throughput_tokens_per_second: BTreeMap::from([
                 ("input", windows(input)),
                 ("output", windows(output)),
-                ("total", windows(&both(input, output))),
+                ("total", windows(&add_throughput(input, output))),
             ]),
-            last_five_minutes: Recent::of(recent),
+            last_five_minutes: Recent::from_summary(recent),
         }
     }
 }
 
 /// Adds input and output throughput. The sum has no peak, because input is not streamed.
-fn both(input: &Throughput, output: &Throughput) -> Throughput {
+fn add_throughput(input: &Throughput, output: &Throughput) -> Throughput {
     let sum = |window: fn(&Throughput) -> Option<f64>| Some(window(input)? + window(output)?);
     Throughput {
         latest: sum(|of| of.latest),
@@ -190,7 +190,7 @@ fn windows(throughput: &Throughput) -> Windows {
 }
 
 impl Recent {
-    fn of(summary: &Summary) -> Self {
+    fn from_summary(summary: &Summary) -> Self {
         let ranges = OutputRateRange::ALL
             .into_iter()
             .map(OutputRateRange::as_str)
@@ -208,10 +208,10 @@ impl Recent {
 }
 
 impl<'a> DriftView<'a> {
-    fn of(reading: &'a drift::ModelDrift) -> Self {
+    fn from_reading(reading: &'a drift::ModelDrift) -> Self {
         let lengths = Direction::ALL.into_iter().zip(reading.lengths);
         Self {
-            names: Names::of(&reading.model_key),
+            names: Names::from_model_key(&reading.model_key),
             lengths: lengths.map(|(direction, reading)| (direction.as_str(), reading)).collect(),
         }
     }
@@ -249,7 +249,7 @@ struct Threshold {
 }
 
 impl<'a> Objective<'a> {
-    pub fn of(reading: &'a slo::Reading) -> Self {
+    pub fn from_reading(reading: &'a slo::Reading) -> Self {
         let objective = &reading.objective;
         Self {
             name: &objective.name,
@@ -299,7 +299,7 @@ mod tests {
         };
         let input = throughput(Some(7.0), Some(1.0), None);
         let output = throughput(Some(3.0), None, Some(9.0));
-        let total = both(&input, &output);
+        let total = add_throughput(&input, &output);
         assert_eq!(total.ten_seconds, Some(10.0));
         assert_eq!((total.minute, total.peak), (None, None));
     }

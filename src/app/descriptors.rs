@@ -11,7 +11,7 @@ const RESERVED: u64 = 320;
 
 /// Part of the remaining file descriptors for client connections and their requests. The rest is for idle connections
 /// to upstreams.
-const FOR_LISTENERS: (u64, u64) = (7, 8);
+const LISTENER_SHARE: (u64, u64) = (7, 8);
 
 /// File descriptors for clients and upstreams.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct DescriptorBudget {
 
 /// Totals after the limits of listeners were lowered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Lowered {
+pub(super) struct LoweredLimits {
     pub(super) max_connections: usize,
     pub(super) max_requests: usize,
 }
@@ -35,9 +35,9 @@ impl DescriptorBudget {
     pub(super) fn apply(
         listeners: &mut [Config],
         open_files: Option<u64>,
-    ) -> (Self, Option<Lowered>) {
+    ) -> (Self, Option<LoweredLimits>) {
         let available = open_files.map(|limit| limit - RESERVED.min(limit / 2));
-        let (part, whole) = FOR_LISTENERS;
+        let (part, whole) = LISTENER_SHARE;
         let available_for_listeners =
             available.map_or(u64::MAX, |available| available * part / whole);
         let wanted = needed(listeners);
@@ -52,7 +52,7 @@ impl DescriptorBudget {
             lower(&mut listener.max_connections);
             lower(&mut listener.max_requests);
         }
-        let lowered = Lowered {
+        let lowered = LoweredLimits {
             max_connections: listeners.iter().map(|listener| listener.max_connections).sum(),
             max_requests: listeners.iter().map(|listener| listener.max_requests).sum(),
         };
@@ -102,7 +102,7 @@ mod tests {
         for open_files in [16_u64, 256, 1_024, 4_096, 16_384] {
             let mut listeners = [listener(8_192, 8_192), listener(100, 400)];
             let (budget, lowered) = DescriptorBudget::apply(&mut listeners, Some(open_files));
-            let Lowered { max_connections, max_requests } = lowered.unwrap();
+            let LoweredLimits { max_connections, max_requests } = lowered.unwrap();
             let pools = 3 * budget.max_pool_size(3);
             let used = (max_connections + max_requests + pools) as u64;
             let reserved = RESERVED.min(open_files / 2);

@@ -36,7 +36,7 @@ mod routing;
 mod slo_state;
 mod views;
 
-use self::descriptors::{DescriptorBudget, Lowered};
+use self::descriptors::{DescriptorBudget, LoweredLimits};
 use self::routing::{backends, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
@@ -212,7 +212,7 @@ impl App {
                     model: stream.model.as_ref().map(Name::as_str),
                     waiting: matches!(stream.phase, RequestPhase::Queued | RequestPhase::Waiting),
                 });
-                View::of(&load, &slo, live)
+                View::from_readings(&load, &slo, live)
             })
         }
     }
@@ -435,7 +435,7 @@ fn bind_listeners(config: &Config) -> Result<(Vec<Listener>, DescriptorBudget), 
     let mut listeners = config.listeners.clone();
     let open_files = process::open_file_limit();
     let (descriptors, lowered) = DescriptorBudget::apply(&mut listeners, open_files);
-    if let (Some(Lowered { max_connections, max_requests }), Some(open_files)) =
+    if let (Some(LoweredLimits { max_connections, max_requests }), Some(open_files)) =
         (lowered, open_files)
     {
         self_telemetry::limits_lowered(max_connections, max_requests, open_files);

@@ -89,10 +89,10 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
                 |streams| json(&streams),
             ),
             observed_page("/slo", observer, InFlightRequests::reading, |(_, objectives)| {
-                json(&objectives.iter().map(Objective::of).collect::<Vec<_>>())
+                json(&objectives.iter().map(Objective::from_reading).collect::<Vec<_>>())
             }),
             observed_page("/stats", observer, read_stats, move |reading| {
-                json(&Stats::of(&reading, start))
+                json(&Stats::from_reading(&reading, start))
             }),
             Page { path: "/labels", content_type: JSON, render: Box::new(labels) },
             observed_page(

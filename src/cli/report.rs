@@ -21,7 +21,7 @@ use tokengauge_report::{Compare, Request, Side};
 /// inter-token latency (time per output token), duration, errors, tokens and cost for each group of requests.
 /// docs/how-to/reports.md has the definitions.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Read these request logs, in any order, including rotated ones. Files that end in .gz are decompressed, and - is
     /// standard input. Of several files with the same content, only the first is used
@@ -43,7 +43,7 @@ pub struct Args {
     pub only: Vec<Selector>,
 
     /// Compare two sets of requests of one run; the first one is A
-    #[arg(long, value_name = "NAME=A,NAME=B", value_parser = pair, conflicts_with = "baseline")]
+    #[arg(long, value_name = "NAME=A,NAME=B", value_parser = parse_pair, conflicts_with = "baseline")]
     pub compare: Option<Pair>,
 
     /// Compare with another run: the files of this option are A, and the others are B; may be repeated
@@ -51,11 +51,11 @@ pub struct Args {
     pub baseline: Vec<PathBuf>,
 
     /// Ignore the start of the logs: auto (until the load is steady), a time (60s), a number of requests, or none
-    #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
+    #[arg(long, value_name = "CUT", default_value = "auto", value_parser = parse_trim)]
     pub warmup: Trim,
 
     /// Ignore the end of the logs; same values as --warmup
-    #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
+    #[arg(long, value_name = "CUT", default_value = "auto", value_parser = parse_trim)]
     pub ramp_down: Trim,
 
     /// Check these limits (YAML). The exit status is 1 if a limit is not met
@@ -63,7 +63,7 @@ pub struct Args {
     pub accept: Option<PathBuf>,
 
     /// Set the confidence level of intervals, as a ratio or a percentage
-    #[arg(long, value_name = "RATIO", default_value = "95%", value_parser = confidence)]
+    #[arg(long, value_name = "RATIO", default_value = "95%", value_parser = parse_confidence)]
     pub confidence: f64,
 
     /// Set the number of bootstrap resamples
@@ -94,7 +94,7 @@ pub enum Format {
     Json,
 }
 
-const AFTER: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   By model and tenant:
     tokengauge report --by model,tenant requests.jsonl requests.jsonl.1
@@ -114,7 +114,7 @@ Exit status: 0 if all limits hold, 1 if one is broken or a file could not be rea
 /// Exit status if the report cannot be created. clap uses the same status for an invalid command line.
 const NO_REPORT: u8 = 2;
 
-fn cut(text: &str) -> Result<Trim, String> {
+fn parse_trim(text: &str) -> Result<Trim, String> {
     if let Ok(count) = text.parse() {
         return Ok(Trim::Requests(count));
     }
@@ -129,7 +129,7 @@ fn cut(text: &str) -> Result<Trim, String> {
     }
 }
 
-fn pair(text: &str) -> Result<Pair, String> {
+fn parse_pair(text: &str) -> Result<Pair, String> {
     let sides = text.split_once(',').ok_or("name two sides, such as variant=a,variant=b")?;
     let side = |text: &str| text.parse().map_err(|error: SelectorError| error.to_string());
     let (a, b): (Selector, Selector) = (side(sides.0)?, side(sides.1)?);
@@ -139,7 +139,7 @@ fn pair(text: &str) -> Result<Pair, String> {
     Ok(Pair(a, b))
 }
 
-fn confidence(text: &str) -> Result<f64, String> {
+fn parse_confidence(text: &str) -> Result<f64, String> {
     let ratio: config::value::Ratio =
         text.parse().map_err(|error: config::value::ValueError| error.to_string())?;
     Ok(ratio.0)

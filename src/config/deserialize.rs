@@ -38,7 +38,7 @@ pub struct Spanned<T> {
 
 impl<T> Field<T> {
     /// Wraps a default or another value that is not from the file. The value has no position.
-    pub(super) fn of(value: T) -> Self {
+    pub(super) fn from_value(value: T) -> Self {
         let node = NodeId::default();
         Self::Present(Spanned { value, node })
     }
@@ -69,7 +69,7 @@ impl<T> Field<T> {
     /// Returns the value. An absent or invalid value is first replaced by `default`.
     pub(super) fn or_insert(&mut self, default: T) -> &mut T {
         if !matches!(self, Self::Present(_)) {
-            *self = Self::of(default);
+            *self = Self::from_value(default);
         }
         let Self::Present(spanned) = self else { unreachable!("it has just been set") };
         &mut spanned.value
@@ -88,7 +88,7 @@ impl<T> Field<T> {
         T: Copy + Default,
     {
         if let Some(flag) = flag {
-            *self = Self::of(flag);
+            *self = Self::from_value(flag);
         }
         *self.or_insert_default()
     }
@@ -123,14 +123,14 @@ impl<T> Field<Vec<Field<T>>> {
 
 impl<T> From<Option<T>> for Field<T> {
     fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Absent, Self::of)
+        value.map_or(Self::Absent, Self::from_value)
     }
 }
 
 /// A list of values without positions.
 impl<T> FromIterator<T> for Field<Vec<Field<T>>> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        Self::of(values.into_iter().map(Field::of).collect())
+        Self::from_value(values.into_iter().map(Field::from_value).collect())
     }
 }
 

@@ -121,24 +121,24 @@ pub struct Config {
     /// The configuration in use as YAML, with all defaults, and with `***` for secrets. A file with this text results
     /// in the same configuration.
     pub yaml: String,
-    written: Written,
+    resolved_file: ResolvedFile,
 }
 
 /// The structs behind [`Config::yaml`]. `Debug` omits them, because `yaml` has the same content.
 #[derive(Clone, Default)]
-struct Written(Box<raw::File>);
+struct ResolvedFile(Box<raw::File>);
 
-impl fmt::Debug for Written {
+impl fmt::Debug for ResolvedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Written")
+        f.write_str("ResolvedFile")
     }
 }
 
 impl Config {
-    fn set_written(&mut self, file: raw::File) {
+    fn set_resolved_file(&mut self, file: raw::File) {
         // Serialization cannot fail for plain structs, maps, strings and numbers.
         self.yaml = serde_saphyr::to_string(&file).unwrap_or_default();
-        self.written = Written(Box::new(file));
+        self.resolved_file = ResolvedFile(Box::new(file));
     }
 
     /// Returns this configuration as a reload applies it to a process that was started with `running`: the
@@ -153,9 +153,9 @@ impl Config {
         self.propagators.clone_from(&running.propagators);
         self.ignored_propagators.clone_from(&running.ignored_propagators);
         self.log = running.log;
-        let started = (*running.written.0).clone();
-        let new = std::mem::take(&mut *self.written.0);
-        self.set_written(raw::File {
+        let started = (*running.resolved_file.0).clone();
+        let new = std::mem::take(&mut *self.resolved_file.0);
+        self.set_resolved_file(raw::File {
             listeners: started.listeners,
             admin: started.admin,
             slo_state: started.slo_state,

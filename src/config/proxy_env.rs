@@ -63,7 +63,7 @@ pub(super) fn from_env(environment: Environment<'_>, errors: &mut ErrorCollector
     const NONE: [&str; 2] = ["no_proxy", "NO_PROXY"];
     let mut problems = Vec::new();
     let mut proxy = |names: &[&'static str]| {
-        let (name, text) = first(names, environment)?;
+        let (name, text) = first_set_variable(names, environment)?;
         parse_proxy(&text).map_err(|error| problems.push((name, error))).ok()
     };
     let (https, http) = (proxy(&HTTPS), proxy(&HTTP));
@@ -81,7 +81,7 @@ pub(super) fn from_env(environment: Environment<'_>, errors: &mut ErrorCollector
             }
         }
     }
-    let no_proxy = first(&NONE, environment).map(|(name, list)| {
+    let no_proxy = first_set_variable(&NONE, environment).map(|(name, list)| {
         let entries = list.split(|c: char| c == ',' || c.is_whitespace());
         let mut rules = Vec::new();
         for entry in entries.filter(|entry| !entry.is_empty()) {
@@ -145,7 +145,10 @@ fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
     differing.checked_shr(ignored).unwrap_or(0) == 0
 }
 
-fn first(names: &[&'static str], environment: Environment<'_>) -> Option<(&'static str, String)> {
+fn first_set_variable(
+    names: &[&'static str],
+    environment: Environment<'_>,
+) -> Option<(&'static str, String)> {
     let set =
         |name: &&'static str| Some((*name, environment(name).filter(|text| !text.is_empty())?));
     names.iter().find_map(set)

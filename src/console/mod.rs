@@ -69,7 +69,7 @@ const UNKNOWN: &str = "(unknown)";
 
 impl View {
     /// Builds the view from the current load, the objectives and the requests in flight.
-    pub fn of<'a>(
+    pub fn from_readings<'a>(
         load: &load::Reading,
         objectives: &[slo::Reading],
         live: impl IntoIterator<Item = Live<'a>>,
@@ -89,7 +89,7 @@ impl View {
         Self {
             totals: Row::total(load, &rows),
             rows,
-            budgets: objectives.iter().map(Budget::of).collect(),
+            budgets: objectives.iter().map(Budget::from_reading).collect(),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Row {
 }
 
 impl Budget {
-    fn of(reading: &slo::Reading) -> Self {
+    fn from_reading(reading: &slo::Reading) -> Self {
         let burn = |window| {
             let index = slo::BURN_WINDOWS.iter().position(|(name, _)| *name == window)?;
             *reading.burn.get(index)?
@@ -205,7 +205,7 @@ mod tests {
         };
         let live = [(Some("busy"), false), (Some("busy"), true), (None, false)]
             .map(|(model, waiting)| Live { model, waiting });
-        let view = View::of(&load, &[], live);
+        let view = View::from_readings(&load, &[], live);
         let models: Vec<_> = view.rows.iter().map(|row| row.model.as_str()).collect();
         assert_eq!(models, ["busy", UNKNOWN, "idle"]);
         let busy = &view.rows[0];
@@ -244,7 +244,7 @@ mod tests {
             covered: Duration::ZERO,
             exhaustion: None,
         };
-        let view = View::of(&load::Reading::default(), &[reading], []);
+        let view = View::from_readings(&load::Reading::default(), &[reading], []);
         let budget = &view.budgets[0];
         assert_eq!(
             (budget.burn_5m, budget.burn_1h, budget.remaining),

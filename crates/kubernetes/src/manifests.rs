@@ -144,12 +144,12 @@ impl ChangedManifests {
             match change(object) {
                 Ok(Change { patch: object_patch, notes, .. }) => {
                     patch.0.extend(inject::prefix_patch(object_patch, &pointer).0);
-                    self.cluster_objects.extend(ClusterObject::of(object));
+                    self.cluster_objects.extend(ClusterObject::from_object(object));
                     let messages = notes.iter().map(|note| format!("{prefix}: {}", note.text));
                     self.messages.extend(messages);
                 }
                 Err(NoChange::Skipped(SkipReason::Controlled)) => {
-                    self.cluster_objects.extend(ClusterObject::of(object));
+                    self.cluster_objects.extend(ClusterObject::from_object(object));
                 }
                 Err(NoChange::Skipped(reason)) => {
                     if reason.is_reported() {

@@ -112,7 +112,7 @@ impl Explored {
             number += u16::from(*alive);
             arrivals.push(if *alive { Step::new(number, state.verdict(&living)?) } else { DEAD });
         }
-        if number >= Step::MOST_STATES {
+        if number >= Step::MAX_STATES {
             return Err(format!("{number} states").into());
         }
         let width = self.0.first().map_or(0, |state| state.next.len());
@@ -126,7 +126,7 @@ impl Explored {
     }
 }
 
-const DEAD: Step = Step::new(0, Step::IS_OVER);
+const DEAD: Step = Step::new(0, Step::IS_FINAL);
 
 impl State {
     fn leads_to(&self, set: &[bool]) -> bool {
@@ -141,7 +141,7 @@ impl State {
         let verdicts = [
             (self.matched.is_some(), Step::ACCEPTS),
             (self.matched == Some(DROPS_LAST), Step::DROPS_LAST),
-            (!self.leads_to(living) && self.matched == self.matched_at_end, Step::IS_OVER),
+            (!self.leads_to(living) && self.matched == self.matched_at_end, Step::IS_FINAL),
             (self.matched_at_end.is_some(), Step::ACCEPTS_AT_END),
         ];
         Ok(verdicts.iter().filter(|(holds, _)| *holds).fold(0, |all, (_, verdict)| all | verdict))

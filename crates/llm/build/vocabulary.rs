@@ -14,7 +14,7 @@ use crate::layout::Slot;
 pub fn read(tokenizer: &CoreBPE) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let special = tokenizer.special_tokens();
     let is_special = |token: &[u8]| special.iter().any(|name| name.as_bytes() == token);
-    let mut tokens: Vec<Vec<u8>> = (0..Slot::MOST_RANKS)
+    let mut tokens: Vec<Vec<u8>> = (0..Slot::MAX_RANKS)
         .map_while(|rank| tokenizer.decode_bytes(&[rank]).ok())
         .map(|token| if is_special(&token) { Vec::new() } else { token })
         .collect();

@@ -120,8 +120,8 @@ impl Verdict {
 
 const NOT_DEFINED: &str = "no request has a value";
 const TOO_FEW: &str = "too few requests";
-const STRADDLES: &str = "the interval contains the limit";
-const FROM_ZERO: &str = "A is 0, so the relative change is undefined; limit the difference";
+const CONTAINS_LIMIT: &str = "the interval contains the limit";
+const BASELINE_IS_ZERO: &str = "A is 0, so the relative change is undefined; limit the difference";
 
 impl Acceptance {
     /// Returns whether any limit applies to a change or a difference, which needs two sides.
@@ -180,7 +180,7 @@ impl Acceptance {
         let ends = interval.unwrap_or([measured.value; 2]);
         match ends.map(|end| limit.bound.holds(end, limit.value)) {
             [low, high] if low == high => Ok(low),
-            _ => Err(STRADDLES),
+            _ => Err(CONTAINS_LIMIT),
         }
     }
 }
@@ -213,7 +213,7 @@ impl Limit {
             LimitBasis::Value | LimitBasis::Difference => Some(compared.difference),
             LimitBasis::Change => compared.change,
         });
-        let interval = interval.ok_or(FROM_ZERO)?;
+        let interval = interval.ok_or(BASELINE_IS_ZERO)?;
         let n = compared.n_a.min(compared.n_b);
         Ok(Measured { n, value: interval.value, interval: Some(interval) })
     }

@@ -171,7 +171,7 @@ fn mean(strata: &[Stratum]) -> f64 {
 /// the weights reaches the level. `weighted` contains pairs of value and weight, in ascending order of values.
 fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates {
     /// Tolerance for rounding errors in sums of weights.
-    const SLACK: f64 = 1e-9;
+    const ROUNDING_TOLERANCE: f64 = 1e-9;
     let mut quantiles = [None; LEVELS.len()];
     let (mut reached, mut last) = (0.0, 0.0);
     for (value, weight) in weighted {
@@ -181,7 +181,7 @@ fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates
         reached += weight;
         last = value;
         for (quantile, level) in quantiles.iter_mut().zip(LEVELS) {
-            if quantile.is_none() && reached >= level - SLACK {
+            if quantile.is_none() && reached >= level - ROUNDING_TOLERANCE {
                 *quantile = Some(value);
             }
         }

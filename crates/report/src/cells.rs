@@ -125,7 +125,7 @@ pub(super) fn comparison_rows(comparison: &Comparison) -> Vec<Cells> {
 fn comparison_row(of: &MeasureComparison, row: &StatisticComparison) -> Cells {
     let value = |value: f64| figure(&of.id, value);
     let (change, within) = match row.change {
-        Some(change) => (signed_percent(change.value), ends(change, signed_percent)),
+        Some(change) => (signed_percent(change.value), format_interval(change, signed_percent)),
         None => (undefined(), undefined()),
     };
     vec![
@@ -136,13 +136,13 @@ fn comparison_row(of: &MeasureComparison, row: &StatisticComparison) -> Cells {
         value(row.a),
         value(row.b),
         value(row.difference.value),
-        ends(row.difference, value),
+        format_interval(row.difference, value),
         change,
         within,
     ]
 }
 
-fn ends(interval: Interval, show: impl Fn(f64) -> String) -> String {
+fn format_interval(interval: Interval, show: impl Fn(f64) -> String) -> String {
     format!("{} … {}", show(interval.low), show(interval.high))
 }
 
@@ -164,7 +164,7 @@ fn verdict(of: &LimitResult) -> Cells {
         of.limit.clone(),
         show(of.value),
         of.found.map_or_else(undefined, show),
-        of.interval.map_or_else(undefined, |interval| ends(interval, show)),
+        of.interval.map_or_else(undefined, |interval| format_interval(interval, show)),
         format!("{}{broken}", of.verdict.as_str()),
         of.why.unwrap_or_default().to_owned(),
     ]

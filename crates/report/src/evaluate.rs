@@ -43,7 +43,7 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
             },
         });
     }
-    let runs = Runs::of(&log, request)?;
+    let runs = Runs::from_log(&log, request)?;
     let subjects = subjects(&log, request, &runs)?;
     let sides: Vec<String> = subjects.iter().filter_map(|subject| subject.is.clone()).collect();
     let comparison = <[String; 2]>::try_from(sides)
@@ -84,14 +84,15 @@ fn selectors(request: &Request) -> String {
 
 /// Lists at most ten values of each dimension in the selectors, for the message that no call matches.
 fn existing(log: &Log, request: &Request) -> String {
-    const LISTED: usize = 10;
+    const MAX_LISTED_VALUES: usize = 10;
     let mut names: Vec<&str> = request.only.iter().map(|it| it.dimension.as_str()).collect();
     names.dedup();
     let list = |name: &str| match log.excluded.get(name) {
         None => format!("no call has a {name}"),
         Some(values) => {
-            let listed: Vec<&str> = values.iter().take(LISTED).map(String::as_str).collect();
-            let more = if values.len() > LISTED { ", …" } else { "" };
+            let listed: Vec<&str> =
+                values.iter().take(MAX_LISTED_VALUES).map(String::as_str).collect();
+            let more = if values.len() > MAX_LISTED_VALUES { ", …" } else { "" };
             format!("values of {name}: {}{more}", listed.join(", "))
         }
     };
@@ -115,14 +116,14 @@ struct SideRun {
 }
 
 impl Runs {
-    fn of(log: &Log, request: &Request) -> Result<Self, Error> {
+    fn from_log(log: &Log, request: &Request) -> Result<Self, Error> {
         let sides = match request.compare {
             Compare::Runs => vec![Some(Side::A), Some(Side::B)],
             Compare::Nothing | Compare::Within { .. } => vec![None],
         };
         let run = |side: Option<Side>| {
             let rows = of_side(log, side);
-            let extent = RunExtent::of(rows.clone()).ok_or_else(|| Error::NoSide {
+            let extent = RunExtent::from_rows(rows.clone()).ok_or_else(|| Error::NoSide {
                 side: side.and_then(Side::name).unwrap_or_default(),
                 is: if request.only.is_empty() {
                     "its files contain no call of a known API".to_owned()
@@ -136,7 +137,7 @@ impl Runs {
                 to: time::format(extent.to),
                 requests: extent.requests,
                 window: window::find(&rows, extent, request.warmup, request.ramp_down),
-                saturation: Saturation::of(rows, extent),
+                saturation: Saturation::from_rows(rows, extent),
             };
             Ok(SideRun { side, extent, run })
         };
@@ -196,10 +197,10 @@ fn subject(
     Ok(Subject {
         name,
         is,
-        throughput: Throughput::of(&statistics, run.window.length),
+        throughput: Throughput::from_statistics(&statistics, run.window.length),
         statistics,
         // Subjects of one run share its time axis, so that their plots can be compared.
-        timeline: Timeline::of(of_side(log, side), *extent),
+        timeline: Timeline::from_rows(of_side(log, side), *extent),
     })
 }
 

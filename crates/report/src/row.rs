@@ -119,7 +119,7 @@ pub struct QualitySet(u8);
 
 impl QualitySet {
     /// Bit that is set if the log line contains counts of choices.
-    const SEEN: u8 = 128;
+    const HAS_CHOICES: u8 = 128;
 
     /// Builds the set from the number of choices with each result, in the order of [`Quality::ALL`].
     pub fn from_counts(times: [u64; Quality::ALL.len()]) -> Self {
@@ -127,12 +127,12 @@ impl QualitySet {
         let bits = held.fold(0, |bits, (quality, _)| bits | quality.bit());
         let complete = Quality::Complete.bit();
         let complete_bit = if bits == complete { complete } else { 0 };
-        Self(Self::SEEN | (bits & !complete) | complete_bit)
+        Self(Self::HAS_CHOICES | (bits & !complete) | complete_bit)
     }
 
     /// Returns whether the set contains `quality`. Returns `None` if the log line contains no counts of choices.
     pub const fn contains(self, quality: Quality) -> Option<bool> {
-        if self.0 & Self::SEEN == 0 {
+        if self.0 & Self::HAS_CHOICES == 0 {
             return None;
         }
         Some(self.0 & quality.bit() != 0)

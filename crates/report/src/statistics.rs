@@ -24,7 +24,7 @@ pub struct Summary {
 
 impl Summary {
     /// Summarizes values in ascending order. Returns `None` if there are no values.
-    pub fn of_sorted(sorted: &[f64]) -> Option<Self> {
+    pub fn from_sorted(sorted: &[f64]) -> Option<Self> {
         let [p5, p50, p95, p99] = LEVELS.map(|level| percentile(sorted, level));
         Some(Self {
             n: sorted.len() as u64,
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn matches_numpy() {
         // numpy.percentile([15, 20, 35, 40, 50], [5, 50, 95, 99]) = 16, 35, 48, 49.6
-        let summary = Summary::of_sorted(&[15.0, 20.0, 35.0, 40.0, 50.0]).unwrap();
+        let summary = Summary::from_sorted(&[15.0, 20.0, 35.0, 40.0, 50.0]).unwrap();
         let close =
             |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}");
         assert_eq!(summary.n, 5);
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn handles_zero_and_one_value() {
-        assert_eq!(Summary::of_sorted(&[]), None);
+        assert_eq!(Summary::from_sorted(&[]), None);
         assert_eq!(percentile(&[], 0.5), None);
-        let one = Summary::of_sorted(&[7.0]).unwrap();
+        let one = Summary::from_sorted(&[7.0]).unwrap();
         let all = [one.mean, one.p5, one.p50, one.p95, one.p99];
         assert!(all.iter().all(|value| (value - 7.0).abs() < 1e-12), "{one:?}");
     }

@@ -21,7 +21,7 @@ pub fn render(report: &Report) -> String {
         compared(&mut out, comparison);
     }
     if let Some(judgement) = &report.acceptance {
-        judged(&mut out, judgement);
+        write_acceptance(&mut out, judgement);
     }
     out
 }
@@ -100,7 +100,7 @@ fn compared(out: &mut String, comparison: &Comparison) {
     }
 }
 
-fn judged(out: &mut String, judgement: &AcceptanceResult) {
+fn write_acceptance(out: &mut String, judgement: &AcceptanceResult) {
     let AcceptanceResult { accepted, sha256, fewest_requests, .. } = judgement;
     *out += &format!("\nLimits (sha256:{sha256}), on at least {fewest_requests} requests\n");
     aligned(out, &verdict_rows(judgement));

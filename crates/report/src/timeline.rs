@@ -37,7 +37,10 @@ pub struct Timeline {
 
 impl Timeline {
     /// Returns the time series of `rows`. Returns `None` if the run has no duration.
-    pub fn of<'r>(rows: impl Iterator<Item = &'r Row> + Clone, extent: RunExtent) -> Option<Self> {
+    pub fn from_rows<'r>(
+        rows: impl Iterator<Item = &'r Row> + Clone,
+        extent: RunExtent,
+    ) -> Option<Self> {
         let grid = TimeGrid::new(extent.from, extent.to, SLICES)?;
         let seconds = grid.seconds();
         let tokens = window::tokens(rows.clone(), grid).into_iter();
@@ -93,7 +96,7 @@ pub struct Saturation {
 }
 
 impl Saturation {
-    pub fn of<'r>(rows: impl Iterator<Item = &'r Row> + Clone, extent: RunExtent) -> Self {
+    pub fn from_rows<'r>(rows: impl Iterator<Item = &'r Row> + Clone, extent: RunExtent) -> Self {
         let points = extent.slices().map_or_else(Vec::new, |grid| {
             let tokens = window::tokens(rows.clone(), grid).into_iter();
             let concurrency = window::concurrency(rows, grid).into_iter();
@@ -132,8 +135,8 @@ mod tests {
                 row
             })
             .collect();
-        let extent = RunExtent::of(rows.iter()).unwrap();
-        let timeline = Timeline::of(rows.iter(), extent).unwrap();
+        let extent = RunExtent::from_rows(rows.iter()).unwrap();
+        let timeline = Timeline::from_rows(rows.iter(), extent).unwrap();
         assert!((timeline.slice - 1.0).abs() < 1e-9);
         assert_eq!(timeline.throughput.len(), SLICES);
         assert!(timeline.throughput.iter().all(|tps| (tps - 10.0).abs() < 1e-6));
@@ -141,7 +144,7 @@ mod tests {
         assert_eq!(timeline.ttft_p95[3], Some(0.25));
         assert_eq!(timeline.ttft_p95[63], None, "failed requests do not count");
         assert_eq!((timeline.error_rate[3], timeline.error_rate[63]), (Some(0.0), Some(1.0)));
-        let saturation = Saturation::of(rows.iter(), extent);
+        let saturation = Saturation::from_rows(rows.iter(), extent);
         assert_eq!(saturation.saturation_point, None);
     }
 }

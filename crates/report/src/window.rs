@@ -41,7 +41,7 @@ pub struct RunExtent {
 
 impl RunExtent {
     /// Returns the time range of `rows`. Returns `None` without rows.
-    pub fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<Self> {
+    pub fn from_rows<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<Self> {
         rows.fold(None, |extent: Option<Self>, row| {
             let old = extent.unwrap_or(Self { from: row.start, to: row.start, requests: 0 });
             Some(Self {
@@ -105,7 +105,7 @@ pub struct Window {
 /// Reasons why a search found no steady state.
 const TOO_FEW: &str = "fewer than 100 requests";
 const NO_TIME: &str = "all requests started and ended at the same time";
-const NEVER: &str = "throughput or latency kept changing for more than half of the run";
+const NO_STEADY_STATE: &str = "throughput or latency kept changing for more than half of the run";
 
 /// Returns the evaluated window of a run. `rows` are the requests of the run, and `extent` is their time range.
 pub fn find<'r>(
@@ -189,10 +189,10 @@ fn steady_state<'r>(
     }
     let grid = extent.slices().ok_or(NO_TIME)?;
     let tokens = tokens(rows.clone(), grid);
-    let tail = if end { steady::truncation_of_end(&tokens).ok_or(NEVER)? } else { 0 };
+    let tail = if end { steady::truncation_of_end(&tokens).ok_or(NO_STEADY_STATE)? } else { 0 };
     let left = grid.count.saturating_sub(tail);
     let head = if beginning {
-        let by_tokens = tokens.get(..left).and_then(steady::truncation).ok_or(NEVER)?;
+        let by_tokens = tokens.get(..left).and_then(steady::truncation).ok_or(NO_STEADY_STATE)?;
         by_tokens.max(latency_cut(rows.clone(), grid, left)?)
     } else {
         0
@@ -220,7 +220,7 @@ fn latency_cut<'r>(
     if !steady::is_long_enough(&means) {
         return Ok(0);
     }
-    let cut = steady::truncation(&means).ok_or(NEVER)?;
+    let cut = steady::truncation(&means).ok_or(NO_STEADY_STATE)?;
     // If nothing is removed, the empty slices before the first measured slice are kept, too.
     Ok(if cut == 0 { 0 } else { places.get(cut).copied().unwrap_or(0) })
 }
@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn found(rows: &[Row], warmup: Trim, ramp_down: Trim) -> Window {
-        let extent = RunExtent::of(rows.iter()).unwrap();
+        let extent = RunExtent::from_rows(rows.iter()).unwrap();
         find(&rows.iter(), extent, warmup, ramp_down)
     }
 
@@ -329,7 +329,7 @@ mod tests {
             row.set(NumericField::Generated, Some(n as f64));
         }
         let window = found(&rising, Trim::Auto, Trim::None);
-        assert_eq!((window.not_found, window.counted), (Some(NEVER), 1_000));
+        assert_eq!((window.not_found, window.counted), (Some(NO_STEADY_STATE), 1_000));
         let instant = vec![Row::new(5, Outcome::Ok); 200];
         assert_eq!(found(&instant, Trim::Auto, Trim::Auto).not_found, Some(NO_TIME));
     }

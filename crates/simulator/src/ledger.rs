@@ -33,7 +33,7 @@ pub struct Entry {
     /// Time of the last write with generated text.
     pub last_token: Option<MonotonicInstant>,
     pub end: MonotonicInstant,
-    pub ended: Ended,
+    pub ended: ResponseEnd,
 }
 
 /// Token counts with the names of the OpenTelemetry conventions.
@@ -46,7 +46,7 @@ pub struct Usage {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Ended {
+pub enum ResponseEnd {
     /// The whole response was handed to the socket.
     Complete,
     /// The backend broke the connection, as configured.
@@ -70,7 +70,7 @@ struct LedgerState {
     entries: VecDeque<Entry>,
     open: u64,
     recorded: u64,
-    forgotten: u64,
+    evicted: u64,
 }
 
 impl Default for Ledger {
@@ -86,12 +86,12 @@ impl Ledger {
     }
 
     /// Returns the number of records that were removed because the limit was reached.
-    pub fn forgotten(&self) -> u64 {
-        self.with(|state| state.forgotten)
+    pub fn evicted(&self) -> u64 {
+        self.with(|state| state.evicted)
     }
 
     /// Waits until at least `count` responses have ended and no response is open.
-    pub async fn settled(&self, count: u64) {
+    pub async fn wait_for_responses(&self, count: u64) {
         loop {
             let changed = self.changed.notified();
             if self.with(|state| state.recorded >= count && state.open == 0) {
@@ -118,7 +118,7 @@ impl Ledger {
                 first_token: None,
                 last_token: None,
                 end: received,
-                ended: Ended::ClientGone,
+                ended: ResponseEnd::ClientGone,
             },
         }
     }
@@ -129,7 +129,7 @@ impl Ledger {
             state.recorded += 1;
             if state.entries.len() >= self.capacity {
                 state.entries.pop_front();
-                state.forgotten += 1;
+                state.evicted += 1;
             }
             state.entries.push_back(entry);
         });
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(ledger.with(|state| (state.open, state.recorded)), (1, 0));
         drop(guard);
         let entry = ledger.entries().pop().unwrap();
-        assert_eq!(entry.ended, Ended::ClientGone);
+        assert_eq!(entry.ended, ResponseEnd::ClientGone);
         assert!(entry.first_token.unwrap() <= entry.end);
         assert_eq!(ledger.with(|state| (state.open, state.recorded)), (0, 1));
     }
@@ -195,6 +195,6 @@ mod tests {
         let ids: Vec<_> =
             ledger.entries().into_iter().map(|entry| entry.request_id.to_string()).collect();
         assert_eq!(ids, ["b", "c"]);
-        assert_eq!(ledger.with(|state| (state.recorded, state.forgotten)), (3, 1));
+        assert_eq!(ledger.with(|state| (state.recorded, state.evicted)), (3, 1));
     }
 }

@@ -45,7 +45,7 @@ use crate::response_body::{FullBody, ResponseBody};
 use crate::schedule::InjectedFaults;
 use tokengauge_types::label::Name;
 
-pub use crate::ledger::{Ended, Entry, Ledger, Usage};
+pub use crate::ledger::{Entry, Ledger, ResponseEnd, Usage};
 pub use crate::profile::Profile;
 
 /// Models and seed of a backend.
@@ -151,7 +151,7 @@ impl Backend {
         if head.method == Method::GET && path == "/health" {
             return healthy();
         }
-        let Some(api) = Api::of(path).filter(|_| head.method == Method::POST) else {
+        let Some(api) = Api::from_path(path).filter(|_| head.method == Method::POST) else {
             let message = format!("no such endpoint: {} {path}", head.method);
             let error = ApiError::new(404, &message, None);
             return json(StatusCode::NOT_FOUND, FullBody::plain(error.body));

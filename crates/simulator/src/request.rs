@@ -178,7 +178,7 @@ pub enum Api {
 
 impl Api {
     /// Returns the API for the end of a request path, so that a client can use any base path.
-    pub fn of(path: &str) -> Option<Self> {
+    pub fn from_path(path: &str) -> Option<Self> {
         match path {
             path if path.ends_with("/chat/completions") => Some(Self::Chat),
             path if path.ends_with("/completions") => Some(Self::Completion),
@@ -223,10 +223,10 @@ mod tests {
 
     #[test]
     fn finds_the_endpoint_by_path() {
-        assert_eq!(Api::of("/v1/chat/completions"), Some(Api::Chat));
-        assert_eq!(Api::of("/openai/deployments/x/completions"), Some(Api::Completion));
-        assert_eq!(Api::of("/v1/embeddings"), Some(Api::Embeddings));
-        assert_eq!(Api::of("/v1/images"), None);
+        assert_eq!(Api::from_path("/v1/chat/completions"), Some(Api::Chat));
+        assert_eq!(Api::from_path("/openai/deployments/x/completions"), Some(Api::Completion));
+        assert_eq!(Api::from_path("/v1/embeddings"), Some(Api::Embeddings));
+        assert_eq!(Api::from_path("/v1/images"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::chunk_template::{self, ChunkTemplate};
-use crate::ledger::{Ended, EntryGuard};
+use crate::ledger::{EntryGuard, ResponseEnd};
 use crate::schedule::TokenSchedule;
 use crate::script::{Script, ScriptedWrite};
 use tokengauge_types::clock::{self, MonotonicInstant};
@@ -64,7 +64,7 @@ pub struct FullBody {
     flushed: bool,
     /// Number of tokens to record when the body is written to the connection.
     tokens: u64,
-    ended: Ended,
+    ended: ResponseEnd,
     guard: Option<EntryGuard>,
 }
 
@@ -76,7 +76,7 @@ impl FullBody {
             cut: false,
             flushed: false,
             tokens: 0,
-            ended: Ended::Complete,
+            ended: ResponseEnd::Complete,
             guard: None,
         }
     }
@@ -87,13 +87,13 @@ impl FullBody {
     }
 
     pub fn failed(bytes: Bytes, status: u16, guard: EntryGuard) -> Self {
-        Self { ended: Ended::Failed(status), ..Self::generated(bytes, 0, guard) }
+        Self { ended: ResponseEnd::Failed(status), ..Self::generated(bytes, 0, guard) }
     }
 
     /// Breaks the connection after half of the body. The recorded number of tokens still covers the whole text.
     pub fn cut(mut self) -> Self {
         self.cut = true;
-        self.ended = Ended::Cut;
+        self.ended = ResponseEnd::Cut;
         self
     }
 
@@ -191,7 +191,7 @@ impl StreamBody {
         let bytes = match turn {
             NextWrite::Ping => Bytes::from_static(chunk_template::PING),
             NextWrite::ScriptedWrite if breaks => {
-                self.guard.entry.ended = Ended::Cut;
+                self.guard.entry.ended = ResponseEnd::Cut;
                 self.next = usize::MAX;
                 return Poll::Ready(Some(Err(ConnectionCut)));
             }
@@ -269,7 +269,7 @@ impl Drop for StreamBody {
     fn drop(&mut self) {
         self.guard.entry.tokens = self.script.sent_tokens();
         if self.next == self.script.writes.len() {
-            self.guard.entry.ended = Ended::Complete;
+            self.guard.entry.ended = ResponseEnd::Complete;
         }
     }
 }

@@ -27,10 +27,10 @@ impl Sentences {
     /// Returns the text as tool arguments, `{"query":"…"}`. The JSON before the text and the JSON after it are
     /// separate pieces.
     pub fn as_arguments(&self) -> Self {
-        const HEAD: &str = "{\"query\":\"";
-        let text = format!("{HEAD}{}\"}}", self.text);
-        let mut ends = vec![HEAD.len()];
-        ends.extend(self.ends.iter().map(|end| end + HEAD.len()));
+        const JSON_PREFIX: &str = "{\"query\":\"";
+        let text = format!("{JSON_PREFIX}{}\"}}", self.text);
+        let mut ends = vec![JSON_PREFIX.len()];
+        ends.extend(self.ends.iter().map(|end| end + JSON_PREFIX.len()));
         ends.push(text.len());
         Self { text, ends }
     }
@@ -67,7 +67,7 @@ impl SentencePosition {
                 Self::Comma(length)
             }
             Self::Word(length) | Self::Comma(length) => {
-                let words: &[&str] = if random.u32(0..16) == 0 { &FOREIGN } else { &WORDS };
+                let words: &[&str] = if random.u32(0..16) == 0 { &MULTIBYTE_WORDS } else { &WORDS };
                 out.push(' ');
                 out.push_str(pick(random, words));
                 Self::Word(length + 1)
@@ -102,7 +102,7 @@ const WORDS: [&str; 120] = [
 
 /// Words whose characters take several bytes or tokens. With plain English text only, tests would miss counting errors
 /// for such characters.
-const FOREIGN: [&str; 24] = [
+const MULTIBYTE_WORDS: [&str; 24] = [
     "für", "über", "être", "très", "niño", "mañana", "não", "são", "и", "не", "что", "для", "του",
     "και", "的", "日", "في", "من", "है", "के", "여", "이", "också", "için",
 ];
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_piece_is_at_most_one_token() {
-        for word in WORDS.iter().chain(&FOREIGN).chain(&OPENERS) {
+        for word in WORDS.iter().chain(&MULTIBYTE_WORDS).chain(&OPENERS) {
             assert_eq!(count(&format!(" {word}")), 1, "{word}");
         }
         for word in OPENERS {

@@ -80,7 +80,7 @@ impl Running {
     }
 
     async fn last_entry(&self) -> Entry {
-        self.ledger.settled(1).await;
+        self.ledger.wait_for_responses(1).await;
         self.ledger.entries().pop().unwrap()
     }
 }
@@ -115,7 +115,7 @@ async fn a_stream_matches_the_ledger() {
     assert!(chunks[1].get("usage").unwrap().is_null());
     let entry = backend.last_entry().await;
     assert_eq!(entry.request_id.as_str(), "mine");
-    assert_eq!(entry.ended, Ended::Complete);
+    assert_eq!(entry.ended, ResponseEnd::Complete);
     assert_eq!(entry.tokens, tokens::count(&content(&frames)));
     assert_eq!(usage.get("completion_tokens").unwrap().as_u64(), Some(entry.tokens));
     assert_eq!(entry.reported.unwrap().output, entry.tokens);
@@ -169,7 +169,7 @@ async fn all_endpoints_use_the_openai_format() {
         (status, limited.pointer("/error/code").unwrap().as_str()),
         (429, Some("rate_limit_exceeded"))
     );
-    assert_eq!(backend.last_entry().await.ended, Ended::Failed(429));
+    assert_eq!(backend.last_entry().await.ended, ResponseEnd::Failed(429));
     let (status, _) = backend.post_json("/v1/images", "{}", &[]).await;
     assert_eq!(status, 404);
 }
@@ -188,7 +188,7 @@ async fn a_cut_stream_breaks_after_the_recorded_tokens() {
     let (frames, well) = backend.stream(STREAM, &[("x-simulate-cut-after", "10")]).await;
     let entry = backend.last_entry().await;
     assert!(!well);
-    assert_eq!(entry.ended, Ended::Cut);
+    assert_eq!(entry.ended, ResponseEnd::Cut);
     assert_eq!(entry.tokens, tokens::count(&content(&frames)));
     assert!((5..=10).contains(&entry.tokens));
     assert_eq!(entry.reported, None);
@@ -211,7 +211,7 @@ async fn records_a_client_disconnect_and_the_tokens_sent() {
     }
     drop(body);
     let entry = backend.last_entry().await;
-    assert_eq!(entry.ended, Ended::ClientGone);
+    assert_eq!(entry.ended, ResponseEnd::ClientGone);
     assert!((4..=5).contains(&entry.tokens), "{}", entry.tokens);
 }
 

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 /// No poll is running, and no wake has occurred since the last poll. The inner future needs no poll.
-const QUIET: u8 = 0;
+const IDLE: u8 = 0;
 /// No poll is running. The inner future needs a poll, because it was woken or was never polled.
-const DUE: u8 = 1;
-const INSIDE: u8 = 2;
+const POLL_DUE: u8 = 1;
+/// A poll is running, and no wake has occurred during it.
+const POLLING: u8 = 2;
 /// A poll is running, and a wake has occurred during it.
-const WOKEN: u8 = 3;
+const POLLING_WOKEN: u8 = 3;
 
 /// Maximum number of polls of the inner future in one poll of the task. An inner future that wakes itself more often
 /// waits for the task's next poll, so that other tasks can run.
@@ -30,8 +31,10 @@ pub struct Notifier {
 impl Notifier {
     /// Creates a notifier and the waker that triggers it.
     pub fn new() -> (Arc<Self>, Waker) {
-        let notifier =
-            Arc::new(Self { state: AtomicU8::new(DUE), outer: Mutex::new(Waker::noop().clone()) });
+        let notifier = Arc::new(Self {
+            state: AtomicU8::new(POLL_DUE),
+            outer: Mutex::new(Waker::noop().clone()),
+        });
         let waker = Waker::from(Arc::clone(&notifier));
         (notifier, waker)
     }
@@ -43,15 +46,15 @@ impl Notifier {
             known.clone_from(outer);
         }
         drop(known);
-        self.state.swap(INSIDE, Ordering::AcqRel) != QUIET
+        self.state.swap(POLLING, Ordering::AcqRel) != IDLE
     }
 
     /// Ends the poll. Returns `false` if a wake occurred during the poll. The poll then continues, and the caller must
     /// poll the inner future again.
     pub fn leave(&self) -> bool {
-        let left = self.state.compare_exchange(INSIDE, QUIET, Ordering::AcqRel, Ordering::Acquire);
+        let left = self.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
         if left.is_err() {
-            self.state.store(INSIDE, Ordering::Release);
+            self.state.store(POLLING, Ordering::Release);
         }
         left.is_ok()
     }
@@ -66,7 +69,7 @@ impl Notifier {
 
     /// Requests that the next poll of the task also polls the inner future.
     pub fn mark_due(&self) {
-        self.state.store(DUE, Ordering::Release);
+        self.state.store(POLL_DUE, Ordering::Release);
     }
 }
 
@@ -77,11 +80,11 @@ impl Wake for Notifier {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let mark_woken = |state| match state {
-            INSIDE | WOKEN => Some(WOKEN),
-            _ => Some(DUE),
+            POLLING | POLLING_WOKEN => Some(POLLING_WOKEN),
+            _ => Some(POLL_DUE),
         };
         let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, mark_woken);
-        if matches!(before, Ok(QUIET | DUE)) {
+        if matches!(before, Ok(IDLE | POLL_DUE)) {
             lock(&self.outer).wake_by_ref();
         }
     }

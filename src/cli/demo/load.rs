@@ -393,7 +393,7 @@ mod tests {
         ));
         let load = Load::start(address, SCENARIOS.len(), 1);
         let records = load.stop(Duration::from_secs(20)).await;
-        ledger.settled(records.kept.len() as u64).await;
+        ledger.wait_for_responses(records.kept.len() as u64).await;
         let entries = ledger.entries();
         assert_eq!(entries.len(), records.kept.len());
         for record in &records.kept {
@@ -401,17 +401,18 @@ mod tests {
             let entry = entries.iter().find(|entry| entry.request_id.as_str() == id).unwrap();
             let text = format!("{record:?} {entry:?}");
             match (record.outcome, entry.ended) {
-                (Outcome::Complete, tokengauge_simulator::Ended::Complete) => {
+                (Outcome::Complete, tokengauge_simulator::ResponseEnd::Complete) => {
                     assert_eq!(record.tokens, entry.tokens, "{text}")
                 }
-                (Outcome::Complete, tokengauge_simulator::Ended::Failed(status)) => {
+                (Outcome::Complete, tokengauge_simulator::ResponseEnd::Failed(status)) => {
                     assert_eq!(record.status, Some(status))
                 }
                 (
                     Outcome::Disconnected,
-                    tokengauge_simulator::Ended::ClientGone | tokengauge_simulator::Ended::Complete,
+                    tokengauge_simulator::ResponseEnd::ClientGone
+                    | tokengauge_simulator::ResponseEnd::Complete,
                 )
-                | (Outcome::Truncated, tokengauge_simulator::Ended::Cut) => {
+                | (Outcome::Truncated, tokengauge_simulator::ResponseEnd::Cut) => {
                     assert!(record.tokens <= entry.tokens, "{text}")
                 }
                 _ => panic!("{text}"),

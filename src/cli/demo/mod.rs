@@ -96,17 +96,17 @@ pub async fn run(args: Args, variable: fn(&str) -> Option<String>) -> anyhow::Re
 async fn finish(environment: DemoEnvironment, load: Load) -> (String, bool) {
     let records = load.stop(LOAD_STOP_TIMEOUT).await;
     // If the backend does not notice a disconnected client, the comparison reports this.
-    drop(timeout(SETTLE_TIMEOUT, environment.ledger.settled(0)).await);
+    drop(timeout(SETTLE_TIMEOUT, environment.ledger.wait_for_responses(0)).await);
     let (flushed, ledger, receiver) = environment.close().await;
     let entries = ledger.entries();
     let (report, exports) = receiver.read(|telemetry| {
         let observations = Observations {
             records: &records,
             ledger: &entries,
-            dropped: ledger.forgotten(),
+            dropped: ledger.evicted(),
             telemetry,
         };
-        (Report::of(&observations), telemetry.exports)
+        (Report::from_observations(&observations), telemetry.exports)
     });
     let agrees = report.agrees() && flushed;
     let late = if flushed { "" } else { "  FAILED the last export was not received in time\n" };

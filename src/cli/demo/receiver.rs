@@ -245,7 +245,7 @@ mod tests {
 
     impl ReceivedTelemetry {
         /// Creates telemetry for tests.
-        pub fn of(
+        pub fn from_parts(
             spans: impl IntoIterator<Item = (TraceId, Span)>,
             sums: impl IntoIterator<Item = (&'static str, f64)>,
         ) -> Self {

@@ -44,7 +44,7 @@ struct Mismatches {
 }
 
 impl Report {
-    pub fn of(observations: &Observations<'_>) -> Self {
+    pub fn from_observations(observations: &Observations<'_>) -> Self {
         let exchanges = observations.exchanges();
         Self {
             checks: vec![
@@ -124,8 +124,9 @@ impl Exchange<'_> {
 
     /// Returns whether the backend sent the complete response and the client received it completely.
     fn is_complete(&self) -> bool {
-        let sent =
-            self.entry.is_some_and(|entry| entry.ended == tokengauge_simulator::Ended::Complete);
+        let sent = self
+            .entry
+            .is_some_and(|entry| entry.ended == tokengauge_simulator::ResponseEnd::Complete);
         sent && self.record.outcome == Outcome::Complete
     }
 
@@ -381,7 +382,7 @@ mod tests {
                 first_token: Some(at(150)),
                 last_token: Some(at(400)),
                 end: at(401),
-                ended: tokengauge_simulator::Ended::Complete,
+                ended: tokengauge_simulator::ResponseEnd::Complete,
             }),
             spans: vec![Span { server: true, ..Span::default() }, client],
             finished: 1.0,
@@ -395,10 +396,10 @@ mod tests {
         let sums =
             [("tokengauge.requests.started", 1.0), ("tokengauge.requests.finished", case.finished)];
         let telemetry =
-            ReceivedTelemetry::of(case.spans.into_iter().map(|span| (TRACE, span)), sums);
+            ReceivedTelemetry::from_parts(case.spans.into_iter().map(|span| (TRACE, span)), sums);
         let records = ClientRecords { kept: [case.record].into(), dropped: 0 };
         let ledger: Vec<_> = case.entry.into_iter().collect();
-        let report = Report::of(&Observations {
+        let report = Report::from_observations(&Observations {
             records: &records,
             ledger: &ledger,
             dropped: 0,
@@ -430,7 +431,7 @@ mod tests {
             move |case: &mut Case| {
                 case.record.outcome = Outcome::Disconnected;
                 case.record.tokens = 12;
-                case.entry.as_mut().unwrap().ended = tokengauge_simulator::Ended::ClientGone;
+                case.entry.as_mut().unwrap().ended = tokengauge_simulator::ResponseEnd::ClientGone;
                 case.entry.as_mut().unwrap().tokens = 15;
                 case.entry.as_mut().unwrap().reported = None;
                 case.spans[1].counted = Some(counted);
@@ -479,8 +480,8 @@ mod tests {
     #[test]
     fn fails_without_exchanges() {
         let records = ClientRecords::default();
-        let telemetry = ReceivedTelemetry::of([], []);
-        let report = Report::of(&Observations {
+        let telemetry = ReceivedTelemetry::from_parts([], []);
+        let report = Report::from_observations(&Observations {
             records: &records,
             ledger: &[],
             dropped: 0,

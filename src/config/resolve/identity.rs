@@ -62,9 +62,9 @@ fn header(text: &str, hash: bool) -> Result<HeaderName, String> {
 /// Returns whether the header with this name may contain a credential. If the result is wrong, the user only has to add
 /// `hash: true`.
 fn may_hold_credential(name: &str) -> bool {
-    const WORDS: [&str; 8] =
+    const CREDENTIAL_WORDS: [&str; 8] =
         ["auth", "cookie", "key", "token", "secret", "password", "signature", "credential"];
-    WORDS.iter().any(|word| name.contains(word))
+    CREDENTIAL_WORDS.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]

@@ -24,9 +24,10 @@ pub(super) fn resolve(
         let hint = format!("add a listener, or remove this key for {LISTEN}");
         errors.add(node, format!("the list is empty; {hint}"));
     }
-    let at = |address| raw::Listener { address: Field::of(address), ..raw::Listener::default() };
+    let at =
+        |address| raw::Listener { address: Field::from_value(address), ..raw::Listener::default() };
     let default = at(value::Address(Address::Tcp(LISTEN)));
-    file.listeners.or_insert(vec![Field::of(default)]);
+    file.listeners.or_insert(vec![Field::from_value(default)]);
     let mut listeners = listeners(&mut file.listeners, errors);
     let flags = &layers.args.listen;
     if !flags.is_empty() {
@@ -58,7 +59,7 @@ fn apply_tls<'a>(
         match &listener.address {
             Address::Tcp(_) => {
                 has_tcp = true;
-                written.value.tls = Field::of(raw.clone());
+                written.value.tls = Field::from_value(raw.clone());
                 listener.tls = Some(tls.clone());
             }
             Address::Unix(path) => without_tls.push(path.display().to_string()),
@@ -81,8 +82,8 @@ fn tls_flags(args: &RunArgs, errors: &mut ErrorCollector) -> Option<(raw::Tls, T
     let (flag, message) = match (args.tls_cert.clone(), args.tls_key.clone()) {
         (Some(certificate), Some(key)) => {
             let raw = raw::Tls {
-                certificate: Field::of(certificate.clone()),
-                key: Field::of(key.clone()),
+                certificate: Field::from_value(certificate.clone()),
+                key: Field::from_value(key.clone()),
             };
             return Some((raw, Tls { certificate, key }));
         }
@@ -146,7 +147,7 @@ fn duplicate_address(listeners: &[Config], admin: &Admin) -> Option<String> {
 
 fn admin(written: &mut raw::Admin, layers: Layers<'_>, errors: &mut ErrorCollector) -> Admin {
     if let Some(flag) = layers.args.admin {
-        written.address = Field::of(flag);
+        written.address = Field::from_value(flag);
     }
     let address = written.address.or_insert(value::ListenAddr(Admin::ADDRESS)).0;
     let mut admin = Admin { address, token: None, token_file: None };

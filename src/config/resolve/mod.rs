@@ -9,7 +9,7 @@ use super::deserialize::{Field, Spanned};
 use super::errors::{ErrorCollector, NodeId};
 use super::value::ByteSize;
 use super::{
-    Config, Environment, ExportOverrides, Log, RunArgs, Secret, Written, file, proxy_env, raw,
+    Config, Environment, ExportOverrides, Log, ResolvedFile, RunArgs, Secret, file, proxy_env, raw,
 };
 use crate::forward::Propagator;
 use tokengauge_llm::count::Tokenizers;
@@ -117,9 +117,9 @@ pub(super) fn resolve(
         export: otlp(file.otlp.or_insert_default(), errors),
         warnings: Vec::new(),
         yaml: String::new(),
-        written: Written::default(),
+        resolved_file: ResolvedFile::default(),
     };
-    config.set_written(file);
+    config.set_resolved_file(file);
     config
 }
 
@@ -165,7 +165,7 @@ fn grace_period(
     errors: &mut ErrorCollector,
 ) -> Duration {
     match args.shutdown_grace_period.map(raw::GracePeriod::new) {
-        Some(Ok(flag)) => *written = Field::of(flag),
+        Some(Ok(flag)) => *written = Field::from_value(flag),
         Some(Err(message)) => errors.add_outside_file("--shutdown-grace-period", message),
         None => {}
     }
@@ -216,7 +216,7 @@ fn request_log(
     errors: &mut ErrorCollector,
 ) -> Option<request_log::Config> {
     if let Some(flag) = &args.request_log {
-        written.or_insert_default().path = Field::of(flag.clone());
+        written.or_insert_default().path = Field::from_value(flag.clone());
     }
     let Spanned { value, node } = written.spanned_mut()?;
     let hint = "write the path of a file, or stdout";

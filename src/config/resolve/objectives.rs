@@ -72,14 +72,14 @@ fn to_raw(objective: &Objective) -> raw::Slo {
     });
     raw::Slo {
         preset: Field::Absent,
-        name: Field::of(name.to_string()),
-        sli: Field::of(indicator),
+        name: Field::from_value(name.to_string()),
+        sli: Field::from_value(indicator),
         threshold: time.or(rate).into(),
         min_streams: min_streams.map(Bounded::within).into(),
         min_output_tokens: counting.min_output_tokens.map(Bounded::within).into(),
-        target: Field::of(Ratio(*target)),
-        window: Field::of(Bounded::within(DurationValue(*window))),
-        warmup: Field::of(Bounded::within(DurationValue(counting.warmup))),
+        target: Field::from_value(Ratio(*target)),
+        window: Field::from_value(Bounded::within(DurationValue(*window))),
+        warmup: Field::from_value(Bounded::within(DurationValue(counting.warmup))),
         exclude: counting.exclude.iter().copied().collect(),
         scope: raw_scope.into(),
     }

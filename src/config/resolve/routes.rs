@@ -87,7 +87,7 @@ fn from_sections(file: &mut raw::File, errors: &mut ErrorCollector) -> Routing {
         (Some(_), _) => {}
         // A single upstream receives all requests.
         (None, [only]) => {
-            let upstream = Field::of(only.clone());
+            let upstream = Field::from_value(only.clone());
             file.routes = [raw::Route { upstream, ..raw::Route::default() }].into_iter().collect();
         }
         (None, _) => resolver.names.clone_from(&names),
@@ -118,25 +118,25 @@ fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector
         let name = prefix.as_deref().map_or(DEFAULT_NAME, |prefix| prefix.trim_start_matches('/'));
         let name = name.to_owned();
         routes.push(raw::Route {
-            upstream: Field::of(name.clone()),
-            strip_prefix: Field::of(prefix.is_some()),
-            r#match: Field::of(raw::Match { host: Field::Absent, prefix: prefix.into() }),
+            upstream: Field::from_value(name.clone()),
+            strip_prefix: Field::from_value(prefix.is_some()),
+            r#match: Field::from_value(raw::Match { host: Field::Absent, prefix: prefix.into() }),
             provider: args.provider.clone().into(),
             ..raw::Route::default()
         });
         let metrics = args.engine_metrics.filter(|scrape| *scrape);
         let upstream = raw::Upstream {
-            url: Field::of(url),
+            url: Field::from_value(url),
             engine_metrics: metrics.map(|_| raw::EngineMetrics::default()).into(),
             ..raw::Upstream::default()
         };
-        if upstreams.insert(name.clone(), Field::of(upstream)).is_some() {
+        if upstreams.insert(name.clone(), Field::from_value(upstream)).is_some() {
             let hint = "give each upstream its own prefix (only one may have none)";
             let message = format!("two upstreams for the route \"{name}\"; {hint}");
             errors.add_outside_file(UPSTREAM_FLAG, message);
         }
     }
-    file.upstreams = Field::of(upstreams);
+    file.upstreams = Field::from_value(upstreams);
     file.routes = routes.into_iter().collect();
 }
 
@@ -298,7 +298,7 @@ impl<'a> RouteResolver<'a> {
             inter_token_after: stall.inter_token_after.or_time(RouteFacts::INTER_TOKEN_AFTER),
             first_token_after: stall.first_token_after.or_time(RouteFacts::FIRST_TOKEN_AFTER),
         };
-        value.name = Field::of(name);
+        value.name = Field::from_value(name);
         Some(route::Config {
             facts: Arc::new(facts),
             host,
@@ -375,7 +375,7 @@ fn redactor(
     written: &mut Field<Vec<Field<String>>>,
     errors: &mut ErrorCollector,
 ) -> Option<Redactor> {
-    written.or_insert(vec![Field::of(Redactor::USUAL.to_owned())]);
+    written.or_insert(vec![Field::from_value(Redactor::DEFAULT_PATTERNS.to_owned())]);
     let list = written.as_ref().map(|list| list.node)?;
     let entries = written.entries().map(|entry| (entry.value.clone(), entry.node));
     let (texts, nodes): (Vec<String>, Vec<NodeId>) = entries.unzip();

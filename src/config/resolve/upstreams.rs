@@ -119,7 +119,7 @@ fn scrape(upstream: &forward::Config, written: &mut raw::EngineMetrics) -> scrap
         }
     };
     if (url.tls, &url.host, url.port) == (*tls, host, *port) && !url.base_path.is_empty() {
-        written.url = Field::of(PathOrUrl::Path(url.base_path.clone()));
+        written.url = Field::from_value(PathOrUrl::Path(url.base_path.clone()));
     }
     let server = with_defaults(upstream.name.clone(), url);
     scrape::Config {

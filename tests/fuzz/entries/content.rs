@@ -25,7 +25,7 @@ pub fn content(input: &[u8]) {
     let max_bytes = 1 << (script.digit() % 16);
     let cuts = script.cuts();
     let body = script.rest();
-    let redact = Redactor::new(&[Redactor::USUAL.to_owned()]).unwrap();
+    let redact = Redactor::new(&[Redactor::DEFAULT_PATTERNS.to_owned()]).unwrap();
     let policy = Arc::new(CapturePolicy { max_bytes, redact });
     let content = however_cut(body, cuts, |pieces| {
         let mut asked = RequestCapture::new(&policy, &RequestBudget::default());

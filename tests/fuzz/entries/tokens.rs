@@ -44,8 +44,8 @@ fn grows(encoding: Encoding, text: &str, cuts: [usize; 2]) {
     for piece in pieces(text, cuts) {
         encoder.push(piece);
         encoder.count();
-        assert!(encoder.decided() >= decided, "a count decreased");
-        decided = encoder.decided();
+        assert!(encoder.final_tokens() >= decided, "a count decreased");
+        decided = encoder.final_tokens();
         assert!(decided <= encoder.total() && decided <= whole);
     }
     assert_eq!(encoder.total(), whole, "{}: {text:?}", encoding.as_str());

@@ -16,7 +16,8 @@ use tokengauge_types::url::UpstreamTarget;
 const PREFIX: &str = "tokengauge.dev/";
 
 /// Former names of annotations, each with its current name. If a pod sets both names, the current name is used.
-const RENAMED: [(&str, &str); 2] = [("objectives", "slos"), ("drain", "shutdown-grace-period")];
+const FORMER_NAMES: [(&str, &str); 2] =
+    [("objectives", "slos"), ("drain", "shutdown-grace-period")];
 
 const DEFAULT_LISTEN_PORT: u16 = 4000;
 
@@ -43,12 +44,12 @@ pub(super) struct SidecarConfig {
 impl SidecarConfig {
     /// Reads the sidecar configuration of a pod template. Returns [`NoChange::Skipped`] if the template requests no
     /// sidecar.
-    pub(super) fn of(
+    pub(super) fn resolve(
         object: &Value,
         template: &Value,
         settings: &Settings,
     ) -> Result<Self, NoChange> {
-        let annotations = Annotations::of(template)?;
+        let annotations = Annotations::from_template(template)?;
         check_placement(object, template)?;
         annotations.check_pinned(settings)?;
         let mode = annotations.mode(template, settings)?;
@@ -83,14 +84,15 @@ struct Annotations<'a> {
 impl<'a> Annotations<'a> {
     /// Reads the annotations of a pod template. Returns an error for an unknown name, because a misspelled annotation
     /// would have no effect.
-    fn of(template: &'a Value) -> Result<Self, InjectError> {
+    fn from_template(template: &'a Value) -> Result<Self, InjectError> {
         let mut values = Vec::new();
         for (key, value) in all_annotations(template) {
             let Some(name) = key.strip_prefix(PREFIX) else { continue };
             if key == record::RECORD_ANNOTATION {
                 continue;
             }
-            let renamed = RENAMED.iter().find(|(former, _)| *former == name).map(|(_, new)| *new);
+            let renamed =
+                FORMER_NAMES.iter().find(|(former, _)| *former == name).map(|(_, new)| *new);
             let current = renamed.unwrap_or(name);
             let Some(known) = ANNOTATIONS.into_iter().find(|known| *known == current) else {
                 let nearest = nearest_name(name);

@@ -50,7 +50,7 @@ enum ReapplyMethod {
 impl ClusterObject {
     /// Returns the object if it was read from a cluster. Returns `None` for a manifest, which has no fields from an
     /// API server.
-    pub fn of(object: &Value) -> Option<Self> {
+    pub fn from_object(object: &Value) -> Option<Self> {
         if !is_from_cluster(object) {
             return None;
         }
@@ -59,7 +59,7 @@ impl ClusterObject {
             let name = format!("{name} (of {owner})");
             return Some(Self { name, method: ReapplyMethod::Owner });
         }
-        let method = match Kind::of(object).map(|kind| kind.name) {
+        let method = match Kind::from_object(object).map(|kind| kind.name) {
             Some("Pod") => ReapplyMethod::Pod,
             Some("Job") => ReapplyMethod::Job,
             _ if has_manifest(object) => ReapplyMethod::Manifest,
@@ -163,7 +163,8 @@ fn has_manifest(object: &Value) -> bool {
     };
     // If the manifest has no sidecar but the object has one, changing the manifest can neither update nor
     // remove the sidecar.
-    let record = Kind::of(object).map_or("", |kind| kind.template).to_owned() + RECORD_POINTER;
+    let record =
+        Kind::from_object(object).map_or("", |kind| kind.template).to_owned() + RECORD_POINTER;
     manifest.pointer(&record).is_some() == object.pointer(&record).is_some()
 }
 
@@ -204,8 +205,9 @@ mod tests {
                 },
             })
         };
-        let method =
-            |pod: &Value| ClusterObject::of(pod).map(|object| (object.name, object.method));
+        let method = |pod: &Value| {
+            ClusterObject::from_object(pod).map(|object| (object.name, object.method))
+        };
         let owned = ("pod/p (of statefulset/s)".to_owned(), ReapplyMethod::Owner);
         assert_eq!(method(&pod(true)), Some(owned));
         assert_eq!(method(&pod(false)), Some(("pod/p".to_owned(), ReapplyMethod::Pod)));

@@ -56,7 +56,7 @@ pub(super) struct PodSet {
 }
 
 impl PodSet {
-    pub(super) fn of(object: &Value, template: &Value) -> Self {
+    pub(super) fn from_object(object: &Value, template: &Value) -> Self {
         let labels = template.pointer("/metadata/labels").and_then(Value::as_object);
         Self {
             namespace: text(object, "/metadata/namespace").map(str::to_owned),
@@ -109,10 +109,10 @@ impl InjectionContext {
     }
 
     fn workload(&self, object: &Value, settings: &Settings) -> Option<Workload> {
-        let kind = Kind::of(object)?;
+        let kind = Kind::from_object(object)?;
         Some(Workload {
             name: kind::object_name(object),
-            pods: PodSet::of(object, object.pointer(kind.template)?),
+            pods: PodSet::from_object(object, object.pointer(kind.template)?),
             takeover: super::takeover(object, kind, self, settings),
         })
     }
@@ -224,7 +224,7 @@ pub(super) fn redirect_service(
     context: &InjectionContext,
 ) -> Result<Change, NoChange> {
     let mut edit = Edit::new(service, "");
-    if let Some(record) = Record::of(service)? {
+    if let Some(record) = Record::from_template(service)? {
         if !context.updates_sidecars {
             return Err(SkipReason::NotAWorkload.into());
         }
@@ -267,8 +267,8 @@ pub(super) fn redirect_service(
 /// Returns whether the object is a workload that requests a sidecar. True even if the requested configuration is
 /// invalid.
 fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
-    let template = Kind::of(object).and_then(|kind| object.pointer(kind.template));
-    let config = template.map(|template| SidecarConfig::of(object, template, settings));
+    let template = Kind::from_object(object).and_then(|kind| object.pointer(kind.template));
+    let config = template.map(|template| SidecarConfig::resolve(object, template, settings));
     config.is_some_and(|config| !matches!(config, Err(NoChange::Skipped(_))))
         && !cluster_object::is_controlled(object)
 }
@@ -283,7 +283,7 @@ fn before_injection(object: &Value) -> Option<Value> {
         return None;
     }
     let mut edit = Edit::new(object, "");
-    match Record::of(object) {
+    match Record::from_template(object) {
         Ok(Some(record)) if edit.undo(&record).is_ok() => Some(edit.value().clone()),
         Ok(_) | Err(_) => Some(object.clone()),
     }

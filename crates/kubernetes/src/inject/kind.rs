@@ -41,7 +41,7 @@ const KINDS: [Kind; 9] = [
 impl Kind {
     /// Returns the kind of an object. Compares the API group, too, because two groups may define kinds with the same
     /// name.
-    pub(super) fn of(object: &Value) -> Option<&'static Self> {
+    pub(super) fn from_object(object: &Value) -> Option<&'static Self> {
         let (group, name) = (group(object)?, text(object, "/kind")?);
         let kind = KINDS.iter().find(|kind| kind.group == group && kind.name == name)?;
         // A Rollout may refer to a Deployment instead of containing a pod template.

@@ -43,7 +43,7 @@ pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -
     let planned = if kind::is_service(object) {
         context::redirect_service(object, context)
     } else {
-        let kind = Kind::of(object).ok_or_else(|| kind::unsupported(object))?;
+        let kind = Kind::from_object(object).ok_or_else(|| kind::unsupported(object))?;
         if !context.selects(object) {
             return Err(SkipReason::NotSelected.into());
         }
@@ -60,10 +60,10 @@ pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -
 
 /// Plans the removal of the changes that [`inject`] made to an object.
 pub fn uninject(object: &Value) -> Outcome {
-    let kind = Kind::of(object);
+    let kind = Kind::from_object(object);
     let mut edit = Edit::new(object, kind.map_or("", |kind| kind.template));
     edit.note("removes the sidecar and undoes all of its changes");
-    let record = Record::of(edit.template())
+    let record = Record::from_template(edit.template())
         .transpose()
         .ok_or_else(|| kind.map_or(SkipReason::NotAWorkload, |_| SkipReason::NotInjected))?;
     if cluster_object::is_controlled(object) {
@@ -95,7 +95,7 @@ fn plan(
     settings: &Settings,
 ) -> Result<(Change, Option<Takeover>), NoChange> {
     let mut edit = Edit::new(object, kind.template);
-    let Some(record) = Record::of(edit.template())? else {
+    let Some(record) = Record::from_template(edit.template())? else {
         return add_sidecar(edit, kind, context, settings);
     };
     if !context.updates_sidecars {
@@ -123,7 +123,7 @@ fn add_sidecar(
     if !edit.template().is_object() {
         return Err(malformed(kind.template, "a pod template").into());
     }
-    let config = SidecarConfig::of(edit.value(), edit.template(), settings)?;
+    let config = SidecarConfig::resolve(edit.value(), edit.template(), settings)?;
     check_pod(&edit, kind, &config)?;
     if config.mode == Mode::Inbound
         && !config.has_annotations
@@ -132,7 +132,7 @@ fn add_sidecar(
     {
         return Err(SkipReason::NoEngine.into());
     }
-    let pods = PodSet::of(edit.value(), edit.template());
+    let pods = PodSet::from_object(edit.value(), edit.template());
     let owner = sidecar::owner_attributes(edit.value(), kind);
     let image = &config.image;
     let sidecar_kind = if config.native { "native sidecar" } else { "plain container" };

@@ -32,7 +32,7 @@ const fn provider(
 }
 
 /// Number of providers, from the start of [`PROVIDERS`], whose variables are set if the user configures no upstream.
-const DEFAULTS: usize = 5;
+const DEFAULT_COUNT: usize = 5;
 
 const PROVIDERS: &[Provider] = &[
     provider("/openai", "api.openai.com", "OPENAI_BASE_URL", "/v1", &["OPENAI_API_BASE"]),
@@ -97,7 +97,7 @@ pub(super) fn base_urls(
 ) -> (Vec<BaseUrl>, Vec<String>) {
     let url = |prefix: &str, path: &str| format!("http://127.0.0.1:{port}{prefix}{path}");
     if upstream.is_empty() {
-        let defaults = PROVIDERS.iter().take(DEFAULTS);
+        let defaults = PROVIDERS.iter().take(DEFAULT_COUNT);
         let base_urls = defaults.map(|known| (known, url(known.prefix, known.path)));
         return (base_urls.collect(), Vec::new());
     }

@@ -76,7 +76,7 @@ impl Record {
     }
 
     /// Reads the record of a pod template or a Service. Returns `None` if the object was not injected.
-    pub(super) fn of(template: &Value) -> Result<Option<Self>, InjectError> {
+    pub(super) fn from_template(template: &Value) -> Result<Option<Self>, InjectError> {
         let annotations = template.pointer("/metadata/annotations");
         let Some(text) = annotations.and_then(|all| all.get(RECORD_ANNOTATION)) else {
             return Ok(None);

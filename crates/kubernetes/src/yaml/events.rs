@@ -20,7 +20,7 @@ pub(super) fn events<'t>(
         block_nesting_limit: MAX_DEPTH,
     };
     Parser::new_from_str_with_options(text, options).map(move |event| match event {
-        Ok((event, span)) => Ok((event, Position::of(span))),
+        Ok((event, span)) => Ok((event, Position::from_span(span))),
         Err(error) => Err(syntax_error(&error, lines_before)),
     })
 }
@@ -43,7 +43,7 @@ pub(super) struct Position {
 
 impl Position {
     /// Converts a span of the parser. The markers of a `&str` parser always have a byte offset.
-    fn of(span: Span) -> Self {
+    fn from_span(span: Span) -> Self {
         let start = span.start.byte_offset().unwrap_or_default();
         Self {
             start,

@@ -26,7 +26,7 @@ pub(super) fn insert(
     (key, value): (Option<&str>, &Value),
 ) -> Option<Vec<Splice>> {
     let collection = bracketed(text, node)?;
-    let layout = Layout::of(text, style, collection);
+    let layout = Layout::detect(text, style, collection);
     let Some(first) = collection.children.first() else {
         return Some(vec![insert_only(text, layout, node, key, value)]);
     };
@@ -112,7 +112,7 @@ pub(super) fn replace(
     child: &Child,
     value: &Value,
 ) -> Vec<Splice> {
-    let layout = Layout::of(text, style, collection);
+    let layout = Layout::detect(text, style, collection);
     let lines = layout.lines.filter(|_| has_lines(text, &child.node) || style.is_flow);
     let value = Layout { lines, ..layout }.value(value);
     let old = child.node.range.clone();
@@ -145,7 +145,7 @@ fn has_lines(text: &str, node: &Node) -> bool {
 }
 
 impl<'s> Layout<'s> {
-    fn of(text: &str, style: &'s Style, collection: &Collection) -> Self {
+    fn detect(text: &str, style: &'s Style, collection: &Collection) -> Self {
         let first = collection.children.first().map(|child| child.start);
         let is_quoted = |at: usize| text.get(at..).is_some_and(|rest| rest.starts_with('"'));
         Self {

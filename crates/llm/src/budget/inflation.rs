@@ -11,12 +11,12 @@ use tokengauge_types::clock::MonotonicInstant;
 /// Limit on the decompressed bytes per second of bodies with a usual compression ratio. One thread parses only slightly
 /// more of a stream with a flush per chunk. Observation is designed for about half of this rate, 100,000 chunks of 300
 /// bytes per second.
-const ORDINARY: Rate = Rate { per_second: 64 << 20, burst: 64 << 20 };
+const ORDINARY_RATE: Rate = Rate { per_second: 64 << 20, burst: 64 << 20 };
 
 /// Limit on the decompressed bytes per second of bodies that expand unusually much. The slowest of these bodies use
 /// about a quarter of the thread, and half a second for a burst. The response of a model that repeats itself can also
 /// expand this much. A stream of 16,000 tokens takes 4 MiB.
-const EXCESSIVE: Rate = Rate { per_second: 8 << 20, burst: 16 << 20 };
+const EXCESSIVE_RATE: Rate = Rate { per_second: 8 << 20, burst: 16 << 20 };
 
 /// Minimum time in nanoseconds between two refills of a bucket. A shorter time would round to few bytes.
 const REFILL_NANOS: u64 = 1_000_000;
@@ -81,8 +81,8 @@ impl InflationBudget {
 impl Default for InflationBudget {
     fn default() -> Self {
         Self {
-            ordinary: Bucket::full(ORDINARY),
-            excessive: Bucket::full(EXCESSIVE),
+            ordinary: Bucket::full(ORDINARY_RATE),
+            excessive: Bucket::full(EXCESSIVE_RATE),
             refilled: AtomicU64::new(0),
             is_limited: true,
         }
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn bombs_take_nothing_from_ordinary_bodies() {
         let budget = InflationBudget::default();
-        assert!(budget.take(EXCESSIVE.burst, Expansion::Excessive));
+        assert!(budget.take(EXCESSIVE_RATE.burst, Expansion::Excessive));
         assert!(!budget.take(1, Expansion::Excessive));
-        assert!(budget.take(ORDINARY.burst, Expansion::Ordinary));
+        assert!(budget.take(ORDINARY_RATE.burst, Expansion::Ordinary));
         assert!(!budget.take(1, Expansion::Ordinary));
     }
 
@@ -129,15 +129,15 @@ mod tests {
         let budget = InflationBudget::default();
         let takes = |bytes| budget.take(bytes, Expansion::Excessive);
         budget.advance(at(1_000));
-        assert!(takes(EXCESSIVE.burst));
+        assert!(takes(EXCESSIVE_RATE.burst));
         for millis in (1_000..=1_500).step_by(10) {
             budget.advance(at(millis));
             budget.advance(at(millis - 100));
         }
-        assert!(takes(EXCESSIVE.per_second / 2 - 100), "half a second");
+        assert!(takes(EXCESSIVE_RATE.per_second / 2 - 100), "half a second");
         assert!(!takes(10_000));
         budget.advance(at(3_600_000));
-        assert!(takes(EXCESSIVE.burst) && !takes(1));
+        assert!(takes(EXCESSIVE_RATE.burst) && !takes(1));
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// also counts against its parent.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
-    most: usize,
-    taken: AtomicUsize,
-    whole: Option<Arc<Self>>,
+    limit: usize,
+    used: AtomicUsize,
+    parent: Option<Arc<Self>>,
 }
 
 /// Bytes that were taken from a memory budget. Dropping the permit returns the bytes.
@@ -20,39 +20,39 @@ pub struct MemoryPermit {
 }
 
 impl MemoryBudget {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, taken: AtomicUsize::new(0), whole: None })
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicUsize::new(0), parent: None })
     }
 
-    /// Creates a child of this budget, with its own limit of `most` bytes.
-    pub(crate) fn part(self: &Arc<Self>, most: usize) -> Arc<Self> {
-        Arc::new(Self { most, taken: AtomicUsize::new(0), whole: Some(Arc::clone(self)) })
+    /// Creates a child of this budget, with its own limit of `limit` bytes.
+    pub(crate) fn child(self: &Arc<Self>, limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicUsize::new(0), parent: Some(Arc::clone(self)) })
     }
 
-    pub(crate) const fn most(&self) -> usize {
-        self.most
+    pub(crate) const fn limit(&self) -> usize {
+        self.limit
     }
 
-    pub(crate) fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
     }
 
     fn take(&self, bytes: usize) -> bool {
-        let fits = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= self.most);
-        if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        if self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
             return false;
         }
-        let is_granted = self.whole.as_ref().is_none_or(|whole| whole.take(bytes));
+        let is_granted = self.parent.as_ref().is_none_or(|parent| parent.take(bytes));
         if !is_granted {
-            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
         }
         is_granted
     }
 
-    fn give_back(&self, bytes: usize) {
-        self.taken.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(whole) = &self.whole {
-            whole.give_back(bytes);
+    fn release(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(parent) = &self.parent {
+            parent.release(bytes);
         }
     }
 }
@@ -75,7 +75,7 @@ impl MemoryPermit {
     pub fn resize(&mut self, bytes: usize) -> bool {
         let is_granted = match bytes.checked_sub(self.bytes) {
             None => {
-                self.budget.give_back(self.bytes - bytes);
+                self.budget.release(self.bytes - bytes);
                 true
             }
             Some(0) => return true,
@@ -90,7 +90,7 @@ impl MemoryPermit {
 
 impl Drop for MemoryPermit {
     fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
+        self.budget.release(self.bytes);
     }
 }
 
@@ -100,16 +100,16 @@ mod tests {
 
     #[test]
     fn a_part_counts_towards_the_whole() {
-        let whole = MemoryBudget::new(100);
-        let [one, two] = [whole.part(80), whole.part(80)];
+        let parent = MemoryBudget::new(100);
+        let [one, two] = [parent.child(80), parent.child(80)];
         let mut first = MemoryPermit::take(&one, 60).unwrap();
         assert!(!first.resize(81), "more than the part");
-        assert!(MemoryPermit::take(&two, 41).is_none(), "more than the rest of the whole");
-        assert_eq!((one.taken(), two.taken(), whole.taken()), (60, 0, 60));
+        assert!(MemoryPermit::take(&two, 41).is_none(), "more than the rest of the parent");
+        assert_eq!((one.used(), two.used(), parent.used()), (60, 0, 60));
         let second = MemoryPermit::take(&two, 40).unwrap();
         assert!(first.resize(10));
-        assert_eq!((one.taken(), two.taken(), whole.taken()), (10, 40, 50));
+        assert_eq!((one.used(), two.used(), parent.used()), (10, 40, 50));
         drop((first, second));
-        assert_eq!((one.taken(), two.taken(), whole.taken()), (0, 0, 0));
+        assert_eq!((one.used(), two.used(), parent.used()), (0, 0, 0));
     }
 }

@@ -21,7 +21,7 @@ const DEFAULT_MEMORY: usize = 64 << 20;
 
 /// Maximum memory in bytes of one request. The largest decompressor takes 19.5 MiB. An incomplete event takes up to
 /// twice the maximum size of a frame.
-const MOST_OF_ONE_REQUEST: usize = 24 << 20;
+const MAX_BYTES_PER_REQUEST: usize = 24 << 20;
 
 /// The limits of a process. Clones share them.
 #[derive(Clone, Debug)]
@@ -49,14 +49,14 @@ impl Budget {
     fn with(memory: usize, inflation: InflationBudget) -> Self {
         let memory = MemoryBudget::new(memory);
         // Captured content is kept until the end of a request. It leaves room for the parsers of other requests.
-        let captures = memory.part(memory.most() / 2);
+        let captures = memory.child(memory.limit() / 2);
         Self { memory, captures, inflation: Arc::new(inflation) }
     }
 
     /// Returns the limits of a new request.
     pub fn request(&self) -> RequestBudget {
         RequestBudget {
-            memory: self.memory.part(MOST_OF_ONE_REQUEST.min(self.memory.most() / 2)),
+            memory: self.memory.child(MAX_BYTES_PER_REQUEST.min(self.memory.limit() / 2)),
             captures: Arc::clone(&self.captures),
             inflation: Arc::clone(&self.inflation),
         }
@@ -69,7 +69,7 @@ impl Budget {
 
     /// Returns the bytes that all parsers hold.
     pub fn held_bytes(&self) -> usize {
-        self.memory.taken()
+        self.memory.used()
     }
 }
 

@@ -25,11 +25,11 @@ use tokengauge_types::label::{Label, Name};
 
 /// Number of bytes that are searched for secrets beyond the exported text. Redaction removes this number of bytes from
 /// the end of a truncated text. A secret that is cut in two is therefore either recognized or removed.
-const MARGIN: usize = 4 << 10;
+const REDACTION_MARGIN: usize = 4 << 10;
 
 /// Maximum number of messages and parts in a request, and in a response. An empty part takes one or two bytes in a
 /// request, but sixty bytes after conversion.
-const MOST_PARTS: usize = 4_096;
+const MAX_PARTS: usize = 4_096;
 
 /// The text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -85,16 +85,16 @@ pub struct CapturedContent {
 
 /// A text that may be truncated.
 #[derive(Debug, Default)]
-struct Bounded {
+struct TruncatableText {
     text: String,
     /// Whether a part of the text exceeded the limit.
     cut: bool,
 }
 
-impl Bounded {
+impl TruncatableText {
     /// Appends as much of `piece` as fits into `room` (bytes), and subtracts the appended bytes from `room`.
     fn push(&mut self, piece: &str, room: &mut usize) {
-        let fits = floor(piece, *room);
+        let fits = floor_char_boundary(piece, *room);
         if !self.cut {
             self.text.push_str(piece.get(..fits).unwrap_or_default());
             *room -= fits;
@@ -110,27 +110,27 @@ impl Bounded {
 /// Converts the captured request and response of an exchange.
 pub fn assemble(
     api: Api,
-    asked: RequestCapture,
-    heard: Option<&ResponseCapture>,
+    request: RequestCapture,
+    response: Option<&ResponseCapture>,
     finish_reasons: &[Name],
 ) -> CapturedContent {
-    let policy = Arc::clone(asked.policy());
+    let policy = Arc::clone(request.policy());
     let mut content = CapturedContent::default();
-    let messages = asked.messages(api);
+    let messages = request.messages(api);
     content.truncated = messages.truncated;
     content.left_out = messages.left_out;
-    content.input_messages = written(messages.input);
-    content.system_instructions = written(messages.system);
-    content.tool_definitions = written(messages.tools);
-    if let Some(heard) = heard {
-        content.truncated |= heard.is_cut();
-        content.output_messages = written(heard.messages(&policy.redact, finish_reasons));
+    content.input_messages = serialize_list(messages.input);
+    content.system_instructions = serialize_list(messages.system);
+    content.tool_definitions = serialize_list(messages.tools);
+    if let Some(response) = response {
+        content.truncated |= response.is_cut();
+        content.output_messages = serialize_list(response.messages(&policy.redact, finish_reasons));
     }
     content
 }
 
 /// Returns the last character boundary in `text` at or before `at`.
-fn floor(text: &str, at: usize) -> usize {
+fn floor_char_boundary(text: &str, at: usize) -> usize {
     let mut place = at.min(text.len());
     while !text.is_char_boundary(place) {
         place -= 1;
@@ -139,7 +139,7 @@ fn floor(text: &str, at: usize) -> usize {
 }
 
 /// Serializes a list for a span attribute. Returns `None` for an empty list.
-fn written(list: Vec<Value>) -> Option<String> {
+fn serialize_list(list: Vec<Value>) -> Option<String> {
     (!list.is_empty()).then(|| Value::Array(list).to_string())
 }
 

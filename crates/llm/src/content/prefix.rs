@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Marks the end of a truncated text until the text is redacted. Unicode assigns no meaning to this character. If a
 /// client sends the character, the captured text ends there.
-pub const CUT: char = '\u{10ffff}';
+pub const TRUNCATION_MARK: char = '\u{10ffff}';
 
 /// Parses the beginning of a JSON text. Returns `None` if it is not JSON.
 pub fn read(bytes: &[u8]) -> Option<Value> {
@@ -84,7 +84,7 @@ impl Open {
             {
                 whole.truncate(at);
             }
-            whole.push(CUT);
+            whole.push(TRUNCATION_MARK);
             whole.push('"');
         }
         whole.extend(self.brackets.iter().rev());
@@ -107,7 +107,7 @@ mod tests {
             };
             assert!(is_beginning(&read, &whole), "cut at {at}: {read}");
         }
-        assert_eq!(read(br#"{"a": "tex"#).unwrap()["a"], format!("tex{CUT}"));
+        assert_eq!(read(br#"{"a": "tex"#).unwrap()["a"], format!("tex{TRUNCATION_MARK}"));
         assert_eq!(read(br#"{"a": 1, "b"#).unwrap(), serde_json::json!({"a": 1}));
     }
 
@@ -121,7 +121,7 @@ mod tests {
                 part.iter().zip(whole).all(|(part, whole)| is_beginning(part, whole))
             }
             (Value::String(part), Value::String(whole)) => {
-                whole.starts_with(part.trim_end_matches(CUT))
+                whole.starts_with(part.trim_end_matches(TRUNCATION_MARK))
             }
             (part, whole) => part == whole,
         }

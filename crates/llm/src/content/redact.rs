@@ -9,11 +9,11 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::prefix::CUT;
-use super::{MARGIN, REDACTED, floor};
+use super::prefix::TRUNCATION_MARK;
+use super::{REDACTED, REDACTION_MARGIN, floor_char_boundary};
 
 /// Maximum memory of a compiled pattern in bytes. Patterns with large counted repetitions are rejected.
-const LARGEST_PATTERN: usize = 1 << 20;
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// The pattern sets that the configuration can name.
 pub const BUILT_IN_PATTERNS: &[(&str, &[&str])] = &[
@@ -69,7 +69,7 @@ pub struct Redactor {
 
 impl Redactor {
     /// The default pattern set: secrets of all providers.
-    pub const USUAL: &str = "secrets";
+    pub const DEFAULT_PATTERNS: &str = "secrets";
 
     /// Creates a redactor. Each entry is the name of a pattern set, or a regular expression between two `/`.
     ///
@@ -97,7 +97,7 @@ impl Redactor {
             }
         }
         if cut {
-            let kept = floor(&text, text.len().saturating_sub(MARGIN));
+            let kept = floor_char_boundary(&text, text.len().saturating_sub(REDACTION_MARGIN));
             text.truncate(kept);
         }
         text
@@ -108,7 +108,7 @@ impl Redactor {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
             Value::String(text) => {
-                let (kept, cut) = match text.strip_suffix(CUT) {
+                let (kept, cut) = match text.strip_suffix(TRUNCATION_MARK) {
                     Some(kept) => (kept, true),
                     None => (text.as_str(), false),
                 };
@@ -145,7 +145,7 @@ fn read(entry: &str) -> Result<Vec<Regex>, PatternError> {
 
 fn compile(pattern: &str) -> Result<Regex, PatternError> {
     let mut builder = RegexBuilder::new(pattern);
-    let built = builder.size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
+    let built = builder.size_limit(MAX_PATTERN_BYTES).dfa_size_limit(MAX_PATTERN_BYTES).build();
     built.map_err(|problem| PatternError::Pattern(problem.to_string()))
 }
 
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn removes_the_end_of_truncated_text() {
         let secrets = redactor(&["secrets"]);
-        let text = "a".repeat(MARGIN) + "é sk-abc";
+        let text = "a".repeat(REDACTION_MARGIN) + "é sk-abc";
         assert_eq!(secrets.text(&text, true), "a".repeat(9));
         assert_eq!(secrets.text("short", true), "");
     }
@@ -197,7 +197,7 @@ mod tests {
     fn redacts_every_text_of_a_value() {
         let mut value = serde_json::json!({
             "sk-abcdefghijklmnop": [1, "sk-abcdefghijklmnop"],
-            "b": {"c": format!("x{CUT}")},
+            "b": {"c": format!("x{TRUNCATION_MARK}")},
         });
         assert!(redactor(&["api_keys"]).value(&mut value));
         let expected = serde_json::json!({"[redacted]": [1, "[redacted]"], "b": {"c": ""}});

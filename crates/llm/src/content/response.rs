@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Bounded, CapturePolicy, MARGIN, MOST_PARTS, Redactor, parts};
+use super::{CapturePolicy, MAX_PARTS, REDACTION_MARGIN, Redactor, TruncatableText, parts};
 use crate::dialect::{Event, Part};
 use tokengauge_types::label::Name;
 
 /// Maximum number of captured choices, the same as for finish reasons.
-const MOST_CHOICES: u32 = 128;
+const MAX_CHOICES: u32 = 128;
 
 /// The content of the response received so far.
 #[derive(Debug)]
@@ -23,28 +23,28 @@ pub struct ResponseCapture {
 struct Piece {
     choice: u32,
     part: Part,
-    text: Bounded,
+    text: TruncatableText,
     id: Option<Name>,
     name: Option<Name>,
 }
 
 impl ResponseCapture {
     pub const fn new(policy: &CapturePolicy) -> Self {
-        Self { room: policy.max_bytes + MARGIN, pieces: Vec::new(), cut: false }
+        Self { room: policy.max_bytes + REDACTION_MARGIN, pieces: Vec::new(), cut: false }
     }
 
     pub fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Text { choice, part, text } => {
                 let mut room = self.room;
-                if let Some(piece) = self.piece(*choice, *part) {
+                if let Some(piece) = self.piece_mut(*choice, *part) {
                     piece.text.push(text, &mut room);
                     self.cut |= piece.text.cut;
                 }
                 self.room = room;
             }
             Event::Call { choice, number, id, name } => {
-                if let Some(piece) = self.piece(*choice, Part::Tool(*number)) {
+                if let Some(piece) = self.piece_mut(*choice, Part::Tool(*number)) {
                     piece.id = id.and_then(Name::new).or(piece.id.take());
                     piece.name = name.and_then(Name::new).or(piece.name.take());
                 }
@@ -82,7 +82,7 @@ impl ResponseCapture {
 
     /// Returns the piece that the text of `part` continues. A tool call continues its piece even after other pieces.
     /// Any other part continues only the last piece of its choice.
-    fn piece(&mut self, choice: u32, part: Part) -> Option<&mut Piece> {
+    fn piece_mut(&mut self, choice: u32, part: Part) -> Option<&mut Piece> {
         let same = |piece: &Piece| piece.choice == choice && piece.part == part;
         let known = match part {
             Part::Tool(_) => self.pieces.iter().rposition(same),
@@ -92,14 +92,14 @@ impl ResponseCapture {
             }
         };
         if known.is_none() {
-            if choice >= MOST_CHOICES || self.pieces.len() >= MOST_PARTS {
+            if choice >= MAX_CHOICES || self.pieces.len() >= MAX_PARTS {
                 self.cut = true;
                 return None;
             }
             self.pieces.push(Piece {
                 choice,
                 part,
-                text: Bounded::default(),
+                text: TruncatableText::default(),
                 id: None,
                 name: None,
             });

@@ -477,14 +477,14 @@ fn all_captures_share_a_budget_and_return_it() {
         }
         held.push(asked);
     }
-    assert_eq!(held.len(), budget.captures.most() / (2 * (policy.max_bytes + MARGIN)));
+    assert_eq!(held.len(), budget.captures.limit() / (2 * (policy.max_bytes + REDACTION_MARGIN)));
     let mut late = RequestCapture::new(&policy, &budget);
     late.push(br#"{"prompt":"Hi"}"#);
     assert!(late.heard().is_none());
     let content = assemble(Api::OpenAiChat, late, None, &[]);
     assert_eq!((content.input_messages, content.truncated), (None, true));
     drop(held);
-    assert_eq!(budget.captures.taken(), 0);
+    assert_eq!(budget.captures.used(), 0);
     assert!(RequestCapture::new(&policy, &budget).has_room());
 }
 

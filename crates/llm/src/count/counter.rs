@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::held_text::HeldText;
-use super::stream::{STANDARD, Stream, rise};
+use super::stream::{STANDARD, Stream, record_increase};
+use super::uncounted_text::UncountedText;
 use super::{Source, TokenDelta, Tokenizer, Tokenizers, estimate};
 use crate::budget::RequestBudget;
 use crate::dialect::{Part, TextKind};
@@ -13,7 +13,7 @@ use tokengauge_types::label::Label;
 /// Maximum number of separately counted texts per response: text and reasoning of 128 choices, which is OpenAI's limit.
 /// The tokens of further texts are estimated from their bytes, because a hostile upstream could open a tool call with
 /// every event.
-const MOST_STREAMS: usize = 256;
+const MAX_STREAMS: usize = 256;
 
 /// The token counts of a response at its end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -36,14 +36,14 @@ pub struct TokenTotals {
 pub struct TokenCounter {
     tokenizers: Tokenizers,
     /// Tokenizer of the latest model name. `None` if it is unknown.
-    own: Option<Tokenizer>,
+    model_tokenizer: Option<Tokenizer>,
     /// The tokenizer that counts `native`.
     native: Tokenizer,
     streams: Vec<Stream>,
     /// Index of the text that grew last. Usually, the next delta belongs to the same text.
     latest: usize,
-    beyond: Beyond,
-    held: HeldText,
+    untracked: UntrackedTexts,
+    uncounted: UncountedText,
     /// Whether all counts so far are exact. A count is inexact if the text was estimated or cut at an unsafe position.
     exact: bool,
 }
@@ -52,12 +52,12 @@ impl TokenCounter {
     pub fn new(tokenizers: &Tokenizers, budget: &RequestBudget) -> Self {
         Self {
             tokenizers: tokenizers.clone(),
-            own: None,
+            model_tokenizer: None,
             native: Tokenizer::BuiltIn(STANDARD),
             streams: Vec::new(),
             latest: 0,
-            beyond: Beyond::default(),
-            held: HeldText::new(Arc::clone(&budget.memory)),
+            untracked: UntrackedTexts::default(),
+            uncounted: UncountedText::new(Arc::clone(&budget.memory)),
             exact: true,
         }
     }
@@ -67,9 +67,9 @@ impl TokenCounter {
     /// The tokenizer does not change after the first text, because one tokenizer has to count the whole text. If a
     /// later name requires another tokenizer, the source of the count becomes [`Source::Estimated`].
     pub fn set_model(&mut self, model: &str) {
-        self.own = self.tokenizers.of(model);
+        self.model_tokenizer = self.tokenizers.of(model);
         if self.streams.is_empty() {
-            self.native = self.own.clone().unwrap_or(Tokenizer::BuiltIn(STANDARD));
+            self.native = self.model_tokenizer.clone().unwrap_or(Tokenizer::BuiltIn(STANDARD));
         }
     }
 
@@ -79,7 +79,7 @@ impl TokenCounter {
             return TokenDelta::default();
         }
         let Some(stream) = self.stream(choice, part) else {
-            return self.beyond.push(part.kind(), text);
+            return self.untracked.push(part.kind(), text);
         };
         let added = stream.push(text);
         self.enforce_budget();
@@ -88,8 +88,8 @@ impl TokenCounter {
 
     /// Returns the counts of the text received so far.
     pub fn finish(&mut self) -> TokenTotals {
-        let mut by_kind = self.beyond.by_kind();
-        let mut standard = self.beyond.total();
+        let mut by_kind = self.untracked.by_kind();
+        let mut standard = self.untracked.total();
         let mut native_unreported = [0_u32; TextKind::ALL.len()];
         let mut standard_unreported = 0_u32;
         for stream in &mut self.streams {
@@ -118,8 +118,8 @@ impl TokenCounter {
 
     /// Returns the source of the counts so far.
     pub fn source(&self) -> Source {
-        let is_own = self.own.as_ref() == Some(&self.native);
-        if is_own && self.exact && self.beyond.total() == 0 {
+        let is_own = self.model_tokenizer.as_ref() == Some(&self.native);
+        if is_own && self.exact && self.untracked.total() == 0 {
             Source::Counted
         } else {
             Source::Estimated
@@ -137,21 +137,21 @@ impl TokenCounter {
         let Some(stream) = self.streams.get_mut(self.latest) else {
             return;
         };
-        let (before, now) = stream.holds();
-        if !self.held.resize(before, now) {
-            stream.settle();
-            let (before, now) = stream.holds();
-            self.held.resize(before, now);
+        let (before, now) = stream.update_held_bytes();
+        if !self.uncounted.resize(before, now) {
+            stream.count_and_free_tail();
+            let (before, now) = stream.update_held_bytes();
+            self.uncounted.resize(before, now);
         }
         self.exact &= stream.is_exact();
     }
 
     fn stream(&mut self, choice: u32, part: Part) -> Option<&mut Stream> {
-        let is_it = |stream: &Stream| stream.is_of(choice, part);
-        if !self.streams.get(self.latest).is_some_and(is_it) {
-            let known = self.streams.iter().position(is_it);
+        let is_same = |stream: &Stream| stream.matches(choice, part);
+        if !self.streams.get(self.latest).is_some_and(is_same) {
+            let known = self.streams.iter().position(is_same);
             if known.is_none() {
-                if self.streams.len() == MOST_STREAMS {
+                if self.streams.len() == MAX_STREAMS {
                     return None;
                 }
                 self.streams.push(Stream::new(choice, part, &self.native));
@@ -168,20 +168,20 @@ impl Default for TokenCounter {
     }
 }
 
-/// Sizes in bytes of the texts beyond [`MOST_STREAMS`], for each kind of text. Tokens are estimated from these sizes.
+/// Sizes in bytes of the texts beyond [`MAX_STREAMS`], for each kind of text. Tokens are estimated from these sizes.
 #[derive(Clone, Debug, Default)]
-struct Beyond {
+struct UntrackedTexts {
     bytes: [u64; TextKind::ALL.len()],
     reported: u64,
 }
 
-impl Beyond {
+impl UntrackedTexts {
     fn push(&mut self, kind: TextKind, text: &str) -> TokenDelta {
         if let Some(bytes) = self.bytes.get_mut(kind as usize) {
             *bytes += text.len() as u64;
         }
         let total = self.total();
-        let added = rise(&mut self.reported, total);
+        let added = record_increase(&mut self.reported, total);
         TokenDelta { native: added, chunk: added, standard: added }
     }
 
@@ -359,9 +359,9 @@ mod tests {
             reported.0 += u64::from(added.native);
             reported.1 += u64::from(added.standard);
         }
-        assert_eq!(counter.streams.len(), MOST_STREAMS);
+        assert_eq!(counter.streams.len(), MAX_STREAMS);
         let totals = counter.finish();
-        let counted = MOST_STREAMS as u64 * Encoding::O200k.count("{}\n");
+        let counted = MAX_STREAMS as u64 * Encoding::O200k.count("{}\n");
         assert_eq!(totals.native, counted + estimate(3 * (1_000 - 256)));
         assert_eq!(totals.by_kind[TextKind::Tool as usize], totals.native);
         assert_eq!(reported.0, totals.native);
@@ -376,7 +376,7 @@ mod tests {
         let run = "=".repeat(48 * 1024);
         for tool in 0..8 {
             counter.push(0, Part::Tool(tool), &run);
-            assert!(counter.held.bytes() <= 128 * 1024);
+            assert!(counter.uncounted.bytes() <= 128 * 1024);
             let full = tool > 0;
             assert_eq!(counter.source() == Source::Estimated, full, "{tool}");
         }
@@ -396,7 +396,7 @@ mod tests {
             counter.push(0, Part::Text, &"=".repeat(20 * 1024));
             greedy.push(counter);
         }
-        let held: usize = greedy.iter().map(|counter| counter.held.bytes()).sum();
+        let held: usize = greedy.iter().map(|counter| counter.uncounted.bytes()).sum();
         assert!(held <= 20 * 4 * 1024 + 64 * 1024, "{held}");
         let estimated = |counter: &&TokenCounter| counter.source() == Source::Estimated;
         assert!(greedy.iter().filter(estimated).count() > 10);

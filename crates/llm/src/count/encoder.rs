@@ -2,7 +2,7 @@
 //!
 //! It would be wrong to encode each delta separately, because tokens span deltas: the sum can be wrong by a factor of
 //! two. To encode the whole text at each delta would take quadratic time. An encoding first splits the text into
-//! pieces, and later text can change only the last one or two pieces. The pieces before are *decided* and counted once.
+//! pieces, and later text can change only the last one or two pieces. The pieces before are *final* and counted once.
 //! The rest of the text is the *tail*, usually one word. Only the tail is counted again for each query.
 
 use std::cmp::Ordering;
@@ -16,43 +16,43 @@ use super::{CustomTokenizer, Encoding, estimate};
 
 /// Maximum length in bytes of a tail that every query counts again. The tail is the end of the text, without a final
 /// count. No word is longer.
-const SHORT_TAIL: usize = 256;
+const MAX_RECOUNTED_BYTES: usize = 256;
 
-/// A tail longer than [`SHORT_TAIL`], such as base64 data, is counted again only after growth by an eighth. Counting at
-/// every query would take quadratic time.
-const GROWTH: usize = 8;
+/// A tail longer than [`MAX_RECOUNTED_BYTES`], such as base64 data, is counted again only after growth by an eighth.
+/// Counting at every query would take quadratic time.
+const RECOUNT_GROWTH_DIVISOR: usize = 8;
 
 /// Maximum length of the tail (the text without a final count), in bytes. A longer tail is counted as if the text ended
 /// there, and the total becomes an estimate. The cut adds at most two tokens per 64 KiB, which contain 8,000 tokens or
 /// more.
-pub(super) const LONGEST_TAIL: usize = 64 * 1024;
+pub(super) const MAX_TAIL_BYTES: usize = 64 * 1024;
 
 /// Number of bytes of a delta that are processed in one step, so that a long delta is not copied as a whole.
-const STRETCH: usize = 4 * 1024;
+const STEP_BYTES: usize = 4 * 1024;
 
 /// Capacity in bytes to which the buffer of the tail shrinks, because thousands of streams can be open.
-const ROOMY: usize = 1024;
+const SHRUNK_TAIL_CAPACITY: usize = 1024;
 
 /// Number of tokens at the end of a piece that later text can still change. [`Merged`] divides the same number of
 /// tokens again, which is enough in nearly all cases.
-const UNCERTAIN: u64 = 8;
+const UNCERTAIN_TOKENS: u64 = 8;
 
 /// Counts the tokens of one text while the text grows.
 #[derive(Clone, Debug)]
 pub struct TextCounter {
-    rules: Rules,
+    algorithm: Algorithm,
     /// Number of tokens in the text before the tail.
-    decided: u64,
+    final_tokens: u64,
     /// End of the text, without a final count. After a cut for a custom tokenizer, the tail begins with [`LEAD`].
     tail: Vec<u8>,
     /// The result of the last count of the tail.
-    counted: Counted,
+    counted: TailCount,
     exact: bool,
 }
 
 /// How a text is divided and counted, which depends on the kind of tokenizer.
 #[derive(Clone, Debug)]
-enum Rules {
+enum Algorithm {
     /// A built-in encoding. `open` is the last piece of the text so far, usually a word. Later text can extend it.
     BuiltIn { encoding: Encoding, open: OpenPiece },
     /// A custom tokenizer. The tail starts at the last safe cut position. Without safe positions, the tail is the
@@ -62,28 +62,34 @@ enum Rules {
 
 impl TextCounter {
     pub const fn new(encoding: Encoding) -> Self {
-        Self::with_rules(Rules::BuiltIn { encoding, open: OpenPiece::new() })
+        Self::with_algorithm(Algorithm::BuiltIn { encoding, open: OpenPiece::new() })
     }
 
     pub const fn custom(tokenizer: Arc<CustomTokenizer>) -> Self {
-        Self::with_rules(Rules::Custom { tokenizer, has_lead: false })
+        Self::with_algorithm(Algorithm::Custom { tokenizer, has_lead: false })
     }
 
-    const fn with_rules(rules: Rules) -> Self {
-        Self { rules, decided: 0, tail: Vec::new(), counted: Counted::NOTHING, exact: true }
+    const fn with_algorithm(algorithm: Algorithm) -> Self {
+        Self {
+            algorithm,
+            final_tokens: 0,
+            tail: Vec::new(),
+            counted: TailCount::EMPTY,
+            exact: true,
+        }
     }
 
     /// Appends `delta` to the text.
     pub fn push(&mut self, delta: &str) {
-        for now in in_parts(delta) {
+        for now in split_delta(delta) {
             let from = self.tail.len();
             self.tail.extend_from_slice(now.as_bytes());
-            match &self.rules {
-                Rules::BuiltIn { .. } => self.decide_pieces(),
-                Rules::Custom { .. } => self.decide_to_last_cut(from),
+            match &self.algorithm {
+                Algorithm::BuiltIn { .. } => self.count_final_pieces(),
+                Algorithm::Custom { .. } => self.count_to_last_cut(from),
             }
-            if self.tail.len() > LONGEST_TAIL {
-                self.settle();
+            if self.tail.len() > MAX_TAIL_BYTES {
+                self.count_and_free_tail();
             }
         }
     }
@@ -93,10 +99,10 @@ impl TextCounter {
     /// eighth may not be counted yet.
     pub fn count(&mut self) -> u64 {
         let (length, before) = (self.tail.len(), self.counted.length);
-        if length <= SHORT_TAIL || length >= before + before / GROWTH {
+        if length <= MAX_RECOUNTED_BYTES || length >= before + before / RECOUNT_GROWTH_DIVISOR {
             return self.total();
         }
-        self.decided + self.counted.tokens
+        self.final_tokens + self.counted.tokens
     }
 
     /// Returns the number of tokens in the text so far, including all of the tail. Intended for the end of the text,
@@ -106,12 +112,12 @@ impl TextCounter {
         if self.tail.len() != self.counted.length {
             self.counted = self.count_tail();
         }
-        self.decided + self.counted.tokens
+        self.final_tokens + self.counted.tokens
     }
 
     /// Returns the number of final tokens, which later text cannot change. This number never decreases.
-    pub const fn decided(&self) -> u64 {
-        self.decided
+    pub const fn final_tokens(&self) -> u64 {
+        self.final_tokens
     }
 
     /// Returns the number of tokens that later text probably does not change. A later total is lower only in rare long
@@ -119,9 +125,9 @@ impl TextCounter {
     ///
     /// The number includes at least one token of the tail (the text without a final count), and all except the last few
     /// tokens of a long tail.
-    pub fn certain(&mut self) -> u64 {
-        let tail = self.count().saturating_sub(self.decided);
-        self.decided + tail.min(tail.saturating_sub(UNCERTAIN).max(1))
+    pub fn stable_tokens(&mut self) -> u64 {
+        let tail = self.count().saturating_sub(self.final_tokens);
+        self.final_tokens + tail.min(tail.saturating_sub(UNCERTAIN_TOKENS).max(1))
     }
 
     /// Returns whether the count is exact. The count is an estimate if the text was cut at an unsafe position or
@@ -131,27 +137,33 @@ impl TextCounter {
     }
 
     /// Returns the memory that the tail uses, in bytes.
-    pub const fn held(&self) -> usize {
+    pub const fn tail_capacity(&self) -> usize {
         self.tail.capacity()
     }
 
     /// Counts the rest of the text as if the text ended here, and frees its memory.
-    pub fn settle(&mut self) {
+    pub fn count_and_free_tail(&mut self) {
         let was_empty = self.tail.is_empty();
-        self.decided = self.total();
+        self.final_tokens = self.total();
         self.exact &= was_empty;
         self.tail = Vec::new();
-        self.counted = Counted::NOTHING;
-        match &mut self.rules {
-            Rules::BuiltIn { open, .. } => *open = OpenPiece::new(),
-            Rules::Custom { .. } if was_empty => {}
-            Rules::Custom { .. } => self.begin_with_lead(0),
+        self.counted = TailCount::EMPTY;
+        match &mut self.algorithm {
+            Algorithm::BuiltIn { open, .. } => *open = OpenPiece::new(),
+            Algorithm::Custom { .. } if was_empty => {}
+            Algorithm::Custom { .. } => self.begin_with_lead(0),
         }
     }
 
     /// Counts the pieces that later text cannot change, and removes these pieces from the start of the tail.
-    fn decide_pieces(&mut self) {
-        let Self { rules: Rules::BuiltIn { encoding, open }, decided, tail, counted, .. } = self
+    fn count_final_pieces(&mut self) {
+        let Self {
+            algorithm: Algorithm::BuiltIn { encoding, open },
+            final_tokens,
+            tail,
+            counted,
+            ..
+        } = self
         else {
             return;
         };
@@ -161,25 +173,25 @@ impl TextCounter {
             && let Some(end) = open.read_on(&tables.splitter, rest)
             && let Some(piece) = rest.get(..end)
         {
-            let before = if start == 0 { counted.first } else { Merged::NOTHING };
-            *decided += merge(&tables.vocabulary, piece, before).tokens();
+            let before = if start == 0 { counted.first } else { Merged::EMPTY };
+            *final_tokens += merge(&tables.vocabulary, piece, before).tokens();
             start += end;
         }
         if start > 0 {
             tail.drain(..start);
-            self.counted = Counted::NOTHING;
+            self.counted = TailCount::EMPTY;
             self.shrink_tail();
         }
     }
 
     /// Counts the text before the last safe cut position after `from`, and removes this text from the tail.
-    fn decide_to_last_cut(&mut self, from: usize) {
-        let Rules::Custom { tokenizer, .. } = &self.rules else { return };
+    fn count_to_last_cut(&mut self, from: usize) {
+        let Algorithm::Custom { tokenizer, .. } = &self.algorithm else { return };
         let text = std::str::from_utf8(&self.tail).unwrap_or_default();
         let place = tokenizer.cuts().last(text, from).filter(|place| *place > LEAD.len());
         let Some(place) = place else { return };
         // If each delta is one word, the text before `place` was counted by the previous query.
-        self.decided += if self.counted.length == place {
+        self.final_tokens += if self.counted.length == place {
             self.counted.tokens
         } else {
             self.custom_tokens_before(place)
@@ -191,40 +203,40 @@ impl TextCounter {
     /// Replaces the first `bytes` bytes of the tail with the prefix [`LEAD`].
     fn begin_with_lead(&mut self, bytes: usize) {
         drop(self.tail.splice(..bytes, LEAD.bytes()));
-        self.counted = Counted { length: LEAD.len(), ..Counted::NOTHING };
-        if let Rules::Custom { has_lead, .. } = &mut self.rules {
+        self.counted = TailCount { length: LEAD.len(), ..TailCount::EMPTY };
+        if let Algorithm::Custom { has_lead, .. } = &mut self.algorithm {
             *has_lead = true;
         }
     }
 
     fn shrink_tail(&mut self) {
-        if self.tail.capacity() > ROOMY && self.tail.len() <= ROOMY {
-            self.tail.shrink_to(ROOMY);
+        if self.tail.capacity() > SHRUNK_TAIL_CAPACITY && self.tail.len() <= SHRUNK_TAIL_CAPACITY {
+            self.tail.shrink_to(SHRUNK_TAIL_CAPACITY);
         }
     }
 
     /// Counts the tail as if the text ended here.
-    fn count_tail(&mut self) -> Counted {
+    fn count_tail(&mut self) -> TailCount {
         let length = self.tail.len();
-        let (encoding, first_length) = match &self.rules {
-            Rules::BuiltIn { encoding, open } => (encoding, open.end_if_text_ends(&self.tail)),
-            Rules::Custom { .. } => {
+        let (encoding, first_length) = match &self.algorithm {
+            Algorithm::BuiltIn { encoding, open } => (encoding, open.end_if_text_ends(&self.tail)),
+            Algorithm::Custom { .. } => {
                 let tokens = self.custom_tokens_before(length);
-                return Counted { length, tokens, first: Merged::NOTHING };
+                return TailCount { length, tokens, first: Merged::EMPTY };
             }
         };
         let Some((first, rest)) =
             self.tail.split_at_checked(first_length).filter(|(first, _)| !first.is_empty())
         else {
-            return Counted::NOTHING;
+            return TailCount::EMPTY;
         };
         let first = merge(&encoding.tables().vocabulary, first, self.counted.first);
         // In the existing encodings, at most one more piece follows.
-        Counted { length, tokens: first.tokens() + encoding.count_bytes(rest), first }
+        TailCount { length, tokens: first.tokens() + encoding.count_bytes(rest), first }
     }
 
     fn custom_tokens_before(&mut self, place: usize) -> u64 {
-        let Rules::Custom { tokenizer, has_lead } = &self.rules else { return 0 };
+        let Algorithm::Custom { tokenizer, has_lead } = &self.algorithm else { return 0 };
         let text = self.tail.get(..place).and_then(|text| std::str::from_utf8(text).ok());
         let text = text.unwrap_or_default();
         let lead = if *has_lead { tokenizer.lead() } else { 0 };
@@ -242,31 +254,31 @@ impl TextCounter {
 /// this result.
 fn merge(vocabulary: &Vocabulary, piece: &[u8], before: Merged) -> Merged {
     match before.length().cmp(&piece.len()) {
-        // If each delta is one token, the previous query counted the piece just before this delta decided it.
+        // If each delta is one token, the previous query counted the piece just before this delta made it final.
         Ordering::Equal => before,
         Ordering::Less => vocabulary.merge(piece, before),
-        Ordering::Greater => vocabulary.merge(piece, Merged::NOTHING),
+        Ordering::Greater => vocabulary.merge(piece, Merged::EMPTY),
     }
 }
 
 /// Result of counting the tail. The first piece has its own result, because usually this piece grows or is completed
 /// next.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct TailCount {
     length: usize,
     tokens: u64,
     first: Merged,
 }
 
-impl Counted {
-    const NOTHING: Self = Self { length: 0, tokens: 0, first: Merged::NOTHING };
+impl TailCount {
+    const EMPTY: Self = Self { length: 0, tokens: 0, first: Merged::EMPTY };
 }
 
 /// Divides `delta` into parts of whole characters, which are processed one after the other.
-fn in_parts(delta: &str) -> impl Iterator<Item = &str> {
+fn split_delta(delta: &str) -> impl Iterator<Item = &str> {
     let mut rest = delta;
     std::iter::from_fn(move || {
-        let mut end = rest.len().min(STRETCH);
+        let mut end = rest.len().min(STEP_BYTES);
         while !rest.is_char_boundary(end) {
             end -= 1;
         }
@@ -287,12 +299,12 @@ mod tests {
             let mut encoder = TextCounter::new(Encoding::Cl100k);
             for _ in 0..text.len() / run.len() / 64 {
                 encoder.push(&run.repeat(64));
-                assert!(encoder.tail.len() <= LONGEST_TAIL);
+                assert!(encoder.tail.len() <= MAX_TAIL_BYTES);
             }
-            let cuts = (text.len() / LONGEST_TAIL) as u64;
+            let cuts = (text.len() / MAX_TAIL_BYTES) as u64;
             let off = encoder.total().abs_diff(Encoding::Cl100k.count(&text));
             assert!(off <= 2 * cuts, "{off} off in {cuts} cuts");
-            assert!(encoder.decided() > 0);
+            assert!(encoder.final_tokens() > 0);
             assert!(!encoder.is_exact());
         }
     }
@@ -305,16 +317,16 @@ mod tests {
         encoder.push(&"x".repeat(20_000));
         assert!(encoder.tail.capacity() >= 20_000);
         encoder.push(" y");
-        assert!(encoder.held() <= ROOMY);
+        assert!(encoder.tail_capacity() <= SHRUNK_TAIL_CAPACITY);
         assert!(encoder.is_exact());
     }
 
     #[test]
     fn long_deltas_are_divided_between_characters() {
-        let text = "a".to_owned() + &"é".repeat(STRETCH);
-        let parts: Vec<&str> = in_parts(&text).collect();
-        assert_eq!(parts[0].len(), STRETCH - 1);
+        let text = "a".to_owned() + &"é".repeat(STEP_BYTES);
+        let parts: Vec<&str> = split_delta(&text).collect();
+        assert_eq!(parts[0].len(), STEP_BYTES - 1);
         assert_eq!(parts.concat(), text);
-        assert_eq!(in_parts("").count(), 0);
+        assert_eq!(split_delta("").count(), 0);
     }
 }

@@ -49,24 +49,24 @@ impl Step {
     /// become longer.
     pub const START: Self = Self(1 << Self::STATE_SHIFT);
     /// Replaces a missing step. It ends every piece.
-    pub const CUT_SHORT: Self = Self(u16::MAX);
+    pub const MISSING: Self = Self(u16::MAX);
     /// Flag: the text read so far can be a piece.
     pub const ACCEPTS: u16 = 1;
     /// Flag: the last character is not part of the piece but begins the next piece. The pattern `\s+(?!\S)` requires
     /// this before a visible character.
     pub const DROPS_LAST: u16 = 1 << 1;
     /// Flag: later text cannot change the length of the piece.
-    pub const IS_OVER: u16 = 1 << 2;
+    pub const IS_FINAL: u16 = 1 << 2;
     /// Flag: if the text ends here, the whole text read so far is the piece.
     pub const ACCEPTS_AT_END: u16 = 1 << 3;
 
     const STATE_SHIFT: u32 = 4;
     /// Maximum number of states, which must fit into 12 bits. The largest automaton has 2,700 states.
-    pub const MOST_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
+    pub const MAX_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
 
-    /// Creates a step. `state` must be less than [`Self::MOST_STATES`].
-    pub const fn new(state: u16, verdict: u16) -> Self {
-        Self(state << Self::STATE_SHIFT | verdict)
+    /// Creates a step. `state` must be less than [`Self::MAX_STATES`].
+    pub const fn new(state: u16, flags: u16) -> Self {
+        Self(state << Self::STATE_SHIFT | flags)
     }
 
     pub const fn from_bytes(bytes: [u8; 2]) -> Self {
@@ -81,8 +81,8 @@ impl Step {
         self.0 >> Self::STATE_SHIFT
     }
 
-    pub const fn says(self, verdict: u16) -> bool {
-        self.0 & verdict != 0
+    pub const fn has_flag(self, flag: u16) -> bool {
+        self.0 & flag != 0
     }
 }
 
@@ -95,25 +95,25 @@ impl Slot {
     pub const EMPTY: Self = Self(0);
     /// Number of bits for a rank. The largest vocabulary has 199,998 ranks.
     const RANK_BITS: u32 = 18;
-    pub const MOST_RANKS: u32 = (1 << Self::RANK_BITS) - 1;
+    pub const MAX_RANKS: u32 = (1 << Self::RANK_BITS) - 1;
 
-    /// Creates a slot. `rank` must be less than [`Self::MOST_RANKS`].
+    /// Creates a slot. `rank` must be less than [`Self::MAX_RANKS`].
     pub const fn new(hash: u64, rank: u32) -> Self {
         Self(Self::tag(hash) | (rank + 1))
     }
 
     /// Returns the rank in this slot. Returns `None` for an empty slot.
     pub const fn rank(self) -> Option<u32> {
-        (self.0 & Self::MOST_RANKS).checked_sub(1)
+        (self.0 & Self::MAX_RANKS).checked_sub(1)
     }
 
     pub const fn may_hold(self, hash: u64) -> bool {
-        self.0 & !Self::MOST_RANKS == Self::tag(hash)
+        self.0 & !Self::MAX_RANKS == Self::tag(hash)
     }
 
     /// Returns the tag of a hash: the highest bits of its lower half. The lowest bits of the hash select the slot.
     const fn tag(hash: u64) -> u32 {
-        (hash >> 32) as u32 & !Self::MOST_RANKS
+        (hash >> 32) as u32 & !Self::MAX_RANKS
     }
 }
 

@@ -11,11 +11,11 @@ use super::table::Vocabulary;
 
 /// Maximum length of a piece, in bytes, for a linear search of the lowest rank. For longer pieces, a heap is faster.
 /// Pieces of Chinese and Japanese text are rarely longer.
-const SHORT: usize = 128;
+const MAX_LINEAR_BYTES: usize = 128;
 
 /// Key of two neighbours that form no token, higher than all other keys. Keys are signed, because x86-64 without
 /// extensions compares several numbers at once only if they are signed.
-const NEVER: i32 = i32::MAX;
+const NO_TOKEN: i32 = i32::MAX;
 
 /// The result of merging a piece, from which the merge can be resumed when the piece grows.
 ///
@@ -35,32 +35,32 @@ pub struct Merged {
 
 /// Minimum length in bytes of a piece for which an earlier result is reused. A shorter piece is divided from the start,
 /// which is as fast.
-const WORTH_RESUMING: usize = 8;
+const MIN_RESUMED_BYTES: usize = 8;
 
-/// Number of tokens that each attempt merges again.
-const ATTEMPTS: [u32; 3] = [2, 4, 8];
+/// Number of tokens that each attempt merges again, in the order of the attempts.
+const REMERGED_TOKENS: [u32; 3] = [2, 4, 8];
 
 impl Vocabulary {
     /// Divides `piece` into tokens. Continues from `before`, the result for a prefix of the piece.
     pub fn merge(&self, piece: &[u8], before: Merged) -> Merged {
         // In English text, nine of ten pieces are a single token.
         if self.rank(piece).is_some() {
-            let mut whole = Merged::NOTHING;
+            let mut whole = Merged::EMPTY;
             whole.add(piece.len());
             whole
         } else {
-            before.grown_to(self, piece)
+            before.extend_to(self, piece)
         }
     }
 
     /// Returns the number of tokens in `piece`.
     pub fn count(&self, piece: &[u8]) -> u64 {
-        self.merge(piece, Merged::NOTHING).tokens()
+        self.merge(piece, Merged::EMPTY).tokens()
     }
 }
 
 impl Merged {
-    pub const NOTHING: Self = Self { length: 0, tokens: 0, last: 0 };
+    pub const EMPTY: Self = Self { length: 0, tokens: 0, last: 0 };
 
     pub const fn length(&self) -> usize {
         self.length
@@ -71,26 +71,32 @@ impl Merged {
     }
 
     /// Returns the result for `piece`. `self` is the result for a prefix of the piece.
-    pub fn grown_to(self, vocabulary: &Vocabulary, piece: &[u8]) -> Self {
-        let again = |last: &u32| self.merged_again(*last, vocabulary, piece);
-        let resumed = (self.length >= WORTH_RESUMING).then(|| ATTEMPTS.iter().find_map(again));
+    pub fn extend_to(self, vocabulary: &Vocabulary, piece: &[u8]) -> Self {
+        let again = |last: &u32| self.merge_last_tokens(*last, vocabulary, piece);
+        let resumed =
+            (self.length >= MIN_RESUMED_BYTES).then(|| REMERGED_TOKENS.iter().find_map(again));
         resumed.flatten().unwrap_or_else(|| {
-            let mut merged = Self::NOTHING;
-            each_token(vocabulary, piece, |length| merged.add(length));
+            let mut merged = Self::EMPTY;
+            for_each_token(vocabulary, piece, |length| merged.add(length));
             merged
         })
     }
 
     /// Divides the last `last` tokens again, together with the new bytes of `piece`. Returns `None` if the first of
     /// these tokens changes, or if too few token lengths are known.
-    fn merged_again(mut self, last: u32, vocabulary: &Vocabulary, piece: &[u8]) -> Option<Self> {
+    fn merge_last_tokens(
+        mut self,
+        last: u32,
+        vocabulary: &Vocabulary,
+        piece: &[u8],
+    ) -> Option<Self> {
         let mut first_was = 0;
         for _ in 0..last {
-            first_was = usize::from(self.take()?);
+            first_was = usize::from(self.remove_last_token()?);
         }
         let all = self.length == 0;
         let mut first_is = None;
-        each_token(vocabulary, piece.get(self.length..)?, |length| {
+        for_each_token(vocabulary, piece.get(self.length..)?, |length| {
             first_is.get_or_insert(length);
             self.add(length);
         });
@@ -98,7 +104,7 @@ impl Merged {
     }
 
     /// Removes the last token and returns its length.
-    fn take(&mut self) -> Option<u8> {
+    fn remove_last_token(&mut self) -> Option<u8> {
         let [length, ..] = self.last.to_le_bytes();
         self.last >>= u8::BITS;
         self.length -= usize::from(length);
@@ -116,46 +122,46 @@ impl Merged {
 }
 
 /// Divides `piece` into tokens, and calls `out` with the length of each token.
-fn each_token(vocabulary: &Vocabulary, piece: &[u8], out: impl FnMut(usize)) {
+fn for_each_token(vocabulary: &Vocabulary, piece: &[u8], out: impl FnMut(usize)) {
     #[cfg(test)]
     super::tests::work::add(piece.len());
-    if piece.len() <= SHORT {
-        let mut row = Row::new(vocabulary, piece);
+    if piece.len() <= MAX_LINEAR_BYTES {
+        let mut row = LinearMerge::new(vocabulary, piece);
         row.merge();
-        row.each_length(out);
+        row.for_each_length(out);
     } else {
-        let mut chain = Chain::new(vocabulary, piece);
+        let mut chain = HeapMerge::new(vocabulary, piece);
         chain.merge();
-        chain.each_length(out);
+        chain.for_each_length(out);
     }
 }
 
-/// The parts of a short piece, as a linked list in arrays. A part's index is its start.
-struct Row<'a> {
+/// Merges a short piece. The parts form a linked list in arrays. A part's index is its start.
+struct LinearMerge<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
     /// One key for each part, which describes the pair of this part and the next one. The upper bits contain the rank
     /// of the token that the pair would form, and the lower bits the start of the part. The pair to merge next has the
     /// lowest key: the lowest rank, and the leftmost pair among equal ranks.
-    keys: [i32; SHORT],
+    keys: [i32; MAX_LINEAR_BYTES],
     /// Start of the preceding part. Undefined for the first part.
-    befores: [u8; SHORT],
+    preceding: [u8; MAX_LINEAR_BYTES],
     /// End of each part. The next part starts there.
-    ends: [u8; SHORT],
+    ends: [u8; MAX_LINEAR_BYTES],
 }
 
-impl<'a> Row<'a> {
+impl<'a> LinearMerge<'a> {
     /// Initial values of the arrays, when each byte is a part.
-    const BEFORES: [u8; SHORT] = numbered(0, 1);
-    const ENDS: [u8; SHORT] = numbered(1, 0);
+    const INITIAL_PRECEDING: [u8; MAX_LINEAR_BYTES] = shifted_indices(0, 1);
+    const INITIAL_ENDS: [u8; MAX_LINEAR_BYTES] = shifted_indices(1, 0);
 
     fn new(vocabulary: &'a Vocabulary, piece: &'a [u8]) -> Self {
         let mut row = Self {
             vocabulary,
             piece,
-            keys: [NEVER; SHORT],
-            befores: Self::BEFORES,
-            ends: Self::ENDS,
+            keys: [NO_TOKEN; MAX_LINEAR_BYTES],
+            preceding: Self::INITIAL_PRECEDING,
+            ends: Self::INITIAL_ENDS,
         };
         for ((key, pair), start) in row.keys.iter_mut().zip(piece.windows(2)).zip(0..) {
             *key = Self::key(vocabulary, pair, start);
@@ -164,14 +170,14 @@ impl<'a> Row<'a> {
     }
 
     fn merge(&mut self) {
-        while let Some(start) = self.lowest() {
+        while let Some(start) = self.find_lowest_pair() {
             if self.join(start).is_none() {
                 break;
             }
         }
     }
 
-    fn each_length(&self, mut out: impl FnMut(usize)) {
+    fn for_each_length(&self, mut out: impl FnMut(usize)) {
         let mut start = 0;
         while usize::from(start) < self.piece.len()
             && let Some(end) = self.end(start)
@@ -182,9 +188,9 @@ impl<'a> Row<'a> {
     }
 
     /// Returns the start of the part to join with the next part. Returns `None` if no two neighbours form a token.
-    fn lowest(&self) -> Option<u8> {
+    fn find_lowest_pair(&self) -> Option<u8> {
         let keys = self.keys.get(..self.piece.len())?;
-        let key = keys.iter().copied().min().filter(|key| *key != NEVER)?;
+        let key = keys.iter().copied().min().filter(|key| *key != NO_TOKEN)?;
         let [start, ..] = key.to_le_bytes();
         Some(start)
     }
@@ -193,24 +199,24 @@ impl<'a> Row<'a> {
     fn join(&mut self, start: u8) -> Option<()> {
         let next = self.end(start)?;
         let end = self.end(next)?;
-        *self.keys.get_mut(usize::from(next))? = NEVER;
+        *self.keys.get_mut(usize::from(next))? = NO_TOKEN;
         *self.ends.get_mut(usize::from(start))? = end;
-        if let Some(before) = self.befores.get_mut(usize::from(end)) {
+        if let Some(before) = self.preceding.get_mut(usize::from(end)) {
             *before = start;
         }
-        self.rank_again(start)?;
+        self.update_rank(start)?;
         if start > 0 {
-            self.rank_again(*self.befores.get(usize::from(start))?)?;
+            self.update_rank(*self.preceding.get(usize::from(start))?)?;
         }
         Some(())
     }
 
-    fn rank_again(&mut self, start: u8) -> Option<()> {
+    fn update_rank(&mut self, start: u8) -> Option<()> {
         let key = self
             .end(start)
             .and_then(|next| self.end(next))
             .and_then(|end| self.piece.get(usize::from(start)..usize::from(end)))
-            .map_or(NEVER, |bytes| Self::key(self.vocabulary, bytes, start));
+            .map_or(NO_TOKEN, |bytes| Self::key(self.vocabulary, bytes, start));
         *self.keys.get_mut(usize::from(start))? = key;
         Some(())
     }
@@ -221,13 +227,13 @@ impl<'a> Row<'a> {
 
     fn key(vocabulary: &Vocabulary, bytes: &[u8], start: u8) -> i32 {
         let key = vocabulary.rank(bytes).map(|rank| rank << u8::BITS | u32::from(start));
-        key.and_then(|key| key.try_into().ok()).unwrap_or(NEVER)
+        key.and_then(|key| key.try_into().ok()).unwrap_or(NO_TOKEN)
     }
 }
 
 /// Returns an array in which each element is its index, plus `ahead`, minus `behind`.
-const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
-    let mut numbers = [0; SHORT];
+const fn shifted_indices(ahead: u8, behind: u8) -> [u8; MAX_LINEAR_BYTES] {
+    let mut numbers = [0; MAX_LINEAR_BYTES];
     let mut rest: &mut [u8] = &mut numbers;
     let mut place = 0_u8;
     while let [number, later @ ..] = rest {
@@ -238,9 +244,8 @@ const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
     numbers
 }
 
-/// The parts of a long piece, as a linked list in a vector, with a heap of ranks. A piece of n bytes takes O(n log n)
-/// time.
-struct Chain<'a> {
+/// Merges a long piece of n bytes in O(n log n) time. The parts form a linked list in a vector, with a heap of ranks.
+struct HeapMerge<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
     /// The parts, indexed by start.
@@ -260,7 +265,7 @@ struct Part {
     rank: Option<u32>,
 }
 
-impl<'a> Chain<'a> {
+impl<'a> HeapMerge<'a> {
     fn new(vocabulary: &'a Vocabulary, piece: &'a [u8]) -> Self {
         let parts: Vec<Part> = (0..piece.len())
             .map(|start| Part {
@@ -285,7 +290,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    fn each_length(&self, mut out: impl FnMut(usize)) {
+    fn for_each_length(&self, mut out: impl FnMut(usize)) {
         let mut start = 0;
         while let Some(part) = self.parts.get(start) {
             out(part.end - start);
@@ -305,14 +310,14 @@ impl<'a> Chain<'a> {
         let part = self.parts.get_mut(start)?;
         part.end = end;
         let before = part.before;
-        self.rank_again(start);
+        self.update_rank(start);
         if start > 0 {
-            self.rank_again(before);
+            self.update_rank(before);
         }
         Some(())
     }
 
-    fn rank_again(&mut self, start: usize) {
+    fn update_rank(&mut self, start: usize) {
         let end_of = |start: usize| self.parts.get(start).map(|part| part.end);
         let rank = end_of(start)
             .and_then(end_of)
@@ -345,7 +350,7 @@ mod tests {
 
     fn lengths(vocabulary: &Vocabulary, piece: &[u8]) -> Vec<usize> {
         let mut lengths = Vec::new();
-        each_token(vocabulary, piece, |length| lengths.push(length));
+        for_each_token(vocabulary, piece, |length| lengths.push(length));
         lengths
     }
 
@@ -355,9 +360,9 @@ mod tests {
             let piece = piece.as_bytes();
             for vocabulary in Encoding::ALL.map(|encoding| &encoding.tables().vocabulary) {
                 let mut long = Vec::new();
-                let mut chain = Chain::new(vocabulary, piece);
+                let mut chain = HeapMerge::new(vocabulary, piece);
                 chain.merge();
-                chain.each_length(|length| long.push(length));
+                chain.for_each_length(|length| long.push(length));
                 assert_eq!(long, lengths(vocabulary, piece));
             }
         }
@@ -370,10 +375,10 @@ mod tests {
             let piece = piece.as_bytes();
             let step = random.usize(1..16);
             for vocabulary in Encoding::ALL.map(|encoding| &encoding.tables().vocabulary) {
-                let mut merged = Merged::NOTHING;
+                let mut merged = Merged::EMPTY;
                 for end in (1..=piece.len()).step_by(step) {
                     let now = &piece[..end];
-                    merged = merged.grown_to(vocabulary, now);
+                    merged = merged.extend_to(vocabulary, now);
                     let lengths = lengths(vocabulary, now);
                     assert_eq!(merged.length(), end);
                     assert_eq!(merged.tokens(), lengths.len() as u64);

@@ -9,7 +9,6 @@ mod counter;
 mod custom;
 mod encoder;
 mod encoding;
-mod held_text;
 #[expect(dead_code, reason = "what writes the tables is for the build script")]
 mod layout;
 mod merge;
@@ -18,6 +17,7 @@ mod split;
 mod stream;
 mod table;
 mod tokenizer;
+mod uncounted_text;
 
 #[cfg(test)]
 mod tests;

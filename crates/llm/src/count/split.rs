@@ -1,7 +1,7 @@
 //! Splits text into pieces, such as a word with the blank before it. This is the first of two steps of an encoding. The
 //! second step, [`super::merge`], divides each piece into tokens, independent of the neighbouring pieces.
 //!
-//! A finite automaton reads the text byte by byte. A piece is *decided* when later text cannot change its end. Until
+//! A finite automaton reads the text byte by byte. A piece is *final* when later text cannot change its end. Until
 //! then, the piece is *open*. The state of an open piece takes four machine words, so the automaton can stop after each
 //! delta and continue with the next.
 
@@ -40,7 +40,7 @@ impl Splitter {
         let class = self.classes.get(usize::from(byte)).copied().unwrap_or(0);
         let at = usize::from(from.state()) * self.width + usize::from(class);
         // The table has a row for every target state. If the table were truncated, every piece would end here.
-        self.steps.get(at).copied().unwrap_or(Step::CUT_SHORT)
+        self.steps.get(at).copied().unwrap_or(Step::MISSING)
     }
 }
 
@@ -69,11 +69,11 @@ impl OpenPiece {
             self.read += 1;
             #[cfg(test)]
             super::tests::work::add(1);
-            if self.step.says(Step::ACCEPTS) {
+            if self.step.has_flag(Step::ACCEPTS) {
                 self.end = self.read;
-                self.drops_last = self.step.says(Step::DROPS_LAST);
+                self.drops_last = self.step.has_flag(Step::DROPS_LAST);
             }
-            if self.step.says(Step::IS_OVER) {
+            if self.step.has_flag(Step::IS_FINAL) {
                 let end = self.known_end(text);
                 *self = Self::new();
                 return Some(end);
@@ -84,7 +84,7 @@ impl OpenPiece {
 
     /// Returns the end of the piece if `text` is complete. All of `text` must have been read.
     pub fn end_if_text_ends(&self, text: &[u8]) -> usize {
-        if self.step.says(Step::ACCEPTS_AT_END) {
+        if self.step.has_flag(Step::ACCEPTS_AT_END) {
             text.len()
         } else {
             self.known_end(text).min(text.len())

@@ -60,7 +60,7 @@ impl Stream {
         }
     }
 
-    pub(super) fn is_of(&self, choice: u32, part: Part) -> bool {
+    pub(super) fn matches(&self, choice: u32, part: Part) -> bool {
         self.choice == choice && self.part == part
     }
 
@@ -74,18 +74,18 @@ impl Stream {
             other.push(text);
         }
         let native = self.native();
-        let (certain, count) = (native.certain(), native.count());
+        let (stable, count) = (native.stable_tokens(), native.count());
         TokenDelta {
-            native: rise(&mut self.native_reported, certain),
-            chunk: rise(&mut self.native_highest, count),
-            standard: rise(&mut self.standard_reported, self.standard.decided()),
+            native: record_increase(&mut self.native_reported, stable),
+            chunk: record_increase(&mut self.native_highest, count),
+            standard: record_increase(&mut self.standard_reported, self.standard.final_tokens()),
         }
     }
 
     /// Returns the total with the model's tokenizer, and the part of the total that was not reported before.
     pub(super) fn native_total(&mut self) -> (u64, u32) {
         let total = self.native().total();
-        (total, rise(&mut self.native_reported, total))
+        (total, record_increase(&mut self.native_reported, total))
     }
 
     fn native(&mut self) -> &mut TextCounter {
@@ -95,7 +95,7 @@ impl Stream {
     /// Returns the total in the standard encoding, and the part of the total that was not reported before.
     pub(super) fn standard_total(&mut self) -> (u64, u32) {
         let total = self.standard.total();
-        (total, rise(&mut self.standard_reported, total))
+        (total, record_increase(&mut self.standard_reported, total))
     }
 
     /// Returns whether the native count is exact.
@@ -104,26 +104,26 @@ impl Stream {
     }
 
     /// Returns the memory of the text without a final count, in bytes: at the last query, and now.
-    pub(super) fn holds(&mut self) -> (usize, usize) {
-        let other = self.other.as_deref().map_or(0, TextCounter::held);
-        let now = self.standard.held() + other;
+    pub(super) fn update_held_bytes(&mut self) -> (usize, usize) {
+        let other = self.other.as_deref().map_or(0, TextCounter::tail_capacity);
+        let now = self.standard.tail_capacity() + other;
         (std::mem::replace(&mut self.held, now), now)
     }
 
     /// Counts the pending text as if it ended here, and frees the memory of this text.
-    pub(super) fn settle(&mut self) {
-        self.standard.settle();
+    pub(super) fn count_and_free_tail(&mut self) {
+        self.standard.count_and_free_tail();
         if let Some(other) = &mut self.other {
-            other.settle();
+            other.count_and_free_tail();
         }
     }
 }
 
 /// Returns the increase from `reported` to `now`, and adds the increase to `reported`. Returns 0 if `now` is lower.
-pub(super) fn rise(reported: &mut u64, now: u64) -> u32 {
-    let rise = u32::try_from(now.saturating_sub(*reported)).unwrap_or(u32::MAX);
-    *reported += u64::from(rise);
-    rise
+pub(super) fn record_increase(reported: &mut u64, now: u64) -> u32 {
+    let increase = u32::try_from(now.saturating_sub(*reported)).unwrap_or(u32::MAX);
+    *reported += u64::from(increase);
+    increase
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
         let holds = |native| {
             let mut stream = Stream::new(0, Part::Text, &Tokenizer::BuiltIn(native));
             stream.push("unfinished");
-            stream.holds().1
+            stream.update_held_bytes().1
         };
         assert_eq!(2 * holds(STANDARD), holds(Encoding::Cl100k));
     }

@@ -25,16 +25,17 @@ impl Vocabulary {
         let mut pairs = vec![0; layout::PAIRS];
         let mut ends = Vec::with_capacity(lengths.len());
         let (mut end, mut rest) = (0, bytes.as_slice());
-        for (rank, length) in (0..Slot::MOST_RANKS).zip(lengths) {
+        for (rank, length) in (0..Slot::MAX_RANKS).zip(lengths) {
             let (token, later) = rest.split_at_checked(usize::from(*length)).unwrap_or_default();
             (end, rest) = (end + u32::from(*length), later);
             ends.push(end);
             match token {
                 [] => {}
                 [first, second] => set(pairs.get_mut(layout::pair(*first, *second)), rank + 1),
-                _ => {
-                    set(free(&mut slots, layout::hash(token)), Slot::new(layout::hash(token), rank))
-                }
+                _ => set(
+                    empty_slot_mut(&mut slots, layout::hash(token)),
+                    Slot::new(layout::hash(token), rank),
+                ),
             }
         }
         Self { bytes, ends, slots, pairs }
@@ -57,7 +58,7 @@ impl Vocabulary {
 
     fn find(&self, bytes: &[u8]) -> Option<u32> {
         let hash = layout::hash(bytes);
-        let mut at = home(hash, self.slots.len());
+        let mut at = first_slot(hash, self.slots.len());
         // The loop ends, because at least half of the slots are empty.
         loop {
             let slot = *self.slots.get(at)?;
@@ -81,8 +82,8 @@ impl Vocabulary {
 }
 
 /// Returns an empty slot for a new token with this hash.
-fn free(slots: &mut [Slot], hash: u64) -> Option<&mut Slot> {
-    let (before, from) = slots.split_at_mut(home(hash, slots.len()));
+fn empty_slot_mut(slots: &mut [Slot], hash: u64) -> Option<&mut Slot> {
+    let (before, from) = slots.split_at_mut(first_slot(hash, slots.len()));
     let mut places = from.iter_mut().chain(before);
     places.find(|slot| **slot == Slot::EMPTY)
 }
@@ -96,13 +97,13 @@ fn set<T>(place: Option<&mut T>, value: T) {
 /// Returns the index of the first slot to search for this hash. `places` is the number of slots, which is a power of
 /// two.
 #[inline]
-const fn home(hash: u64, places: usize) -> usize {
+const fn first_slot(hash: u64, places: usize) -> usize {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the mask keeps fewer bits than a usize has"
     )]
-    let home = hash as usize & (places - 1);
-    home
+    let index = hash as usize & (places - 1);
+    index
 }
 
 /// Returns whether two texts are equal. Short texts are compared as two overlapping words, because this is faster than

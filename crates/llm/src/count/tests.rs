@@ -55,7 +55,7 @@ fn try_all(encoding: Encoding, encoder: &TextCounter, text: &mut String, depth: 
         let count = longer.count();
         assert_eq!(count, true_count(encoding, text), "{text:?}");
         assert_eq!(longer.total(), count, "{text:?}");
-        assert!((encoder.decided()..=count).contains(&longer.decided()), "{text:?}");
+        assert!((encoder.final_tokens()..=count).contains(&longer.final_tokens()), "{text:?}");
         try_all(encoding, &longer, text, depth - 1);
         text.truncate(length);
     }
@@ -237,8 +237,8 @@ proptest! {
             for delta in deltas(&text, &lengths) {
                 encoder.push(delta);
                 read.push_str(delta);
-                prop_assert!(encoder.decided() >= decided);
-                decided = encoder.decided();
+                prop_assert!(encoder.final_tokens() >= decided);
+                decided = encoder.final_tokens();
                 let counted = true_count(encoding, &read);
                 // If a piece is longer than 256 bytes, `count` can lag. `total` is always exact.
                 if read.len() <= 256 {
@@ -314,7 +314,7 @@ fn a_piece_is_decided_when_its_last_byte_arrives() {
         [("12", 0), ("3", 1), ("don", 1), ("'t", 2), (" ", 2), (" ", 2), ("x", 3), ("\n", 4)]
     {
         encoder.push(delta);
-        assert_eq!(encoder.decided(), decided, "{delta:?}");
+        assert_eq!(encoder.final_tokens(), decided, "{delta:?}");
     }
 }
 

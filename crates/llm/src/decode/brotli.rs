@@ -10,16 +10,16 @@ use super::DecodeError;
 use super::Step;
 use crate::budget::{MemoryBudget, MemoryPermit};
 
-/// Bytes of the memory budget that are reserved for the decoder's state and its small allocations. [`SMALL`] limits a
-/// small allocation.
-const STATE: usize = 16 << 10;
+/// Bytes of the memory budget that are reserved for the decoder's state and its small allocations.
+/// [`MAX_SMALL_ALLOCATION`] limits a small allocation.
+const STATE_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of an allocation that is part of [`STATE`]. Such an allocation always succeeds, because the
-/// decoder does not check it for failure.
-const SMALL: usize = 4 << 10;
+/// Maximum size in bytes of an allocation that is part of [`STATE_BYTES`]. Such an allocation always succeeds, because
+/// the decoder does not check it for failure.
+const MAX_SMALL_ALLOCATION: usize = 4 << 10;
 
 /// Error codes of the decoder for an allocation that failed because the budget was used up.
-const REFUSED: std::ops::RangeInclusive<i32> = -30..=-21;
+const ALLOCATION_ERRORS: std::ops::RangeInclusive<i32> = -30..=-21;
 
 pub(super) struct Brotli {
     decoder: Box<BrotliState<BudgetAllocator, BudgetAllocator, BudgetAllocator>>,
@@ -31,7 +31,7 @@ pub(super) struct Brotli {
 impl Brotli {
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Option<Self> {
         let allocator = || BudgetAllocator(Arc::clone(memory));
-        let permit = MemoryPermit::take(memory, STATE)?;
+        let permit = MemoryPermit::take(memory, STATE_BYTES)?;
         // An extension of the format allows windows above 16 MiB. Strict mode rejects them.
         let decoder = BrotliState::new_strict(allocator(), allocator(), allocator());
         Some(Self { decoder: Box::new(decoder), begun: false, ended: false, _memory: permit })
@@ -70,7 +70,7 @@ impl Brotli {
     }
 
     fn fault(&self) -> DecodeError {
-        if REFUSED.contains(&(self.decoder.error_code as i32)) {
+        if ALLOCATION_ERRORS.contains(&(self.decoder.error_code as i32)) {
             DecodeError::OverBudget
         } else {
             DecodeError::Corrupt
@@ -92,7 +92,7 @@ impl<T: Clone + Default> Allocator<T> for BudgetAllocator {
 
     fn alloc_cell(&mut self, len: usize) -> Cells<T> {
         let bytes = len.saturating_mul(size_of::<T>());
-        let is_small = bytes <= SMALL;
+        let is_small = bytes <= MAX_SMALL_ALLOCATION;
         let permit = MemoryPermit::take(&self.0, if is_small { 0 } else { bytes });
         let len = if is_small || permit.is_some() { len } else { 0 };
         Cells { cells: vec![T::default(); len], _permit: permit }

@@ -4,7 +4,7 @@ use super::Unsupported;
 
 /// Maximum number of codings (such as gzip) that are applied to one body. Servers have no reason to apply more than
 /// two, and curl accepts five.
-const MOST_CODINGS: usize = 3;
+const MAX_CODINGS: usize = 3;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Coding {
@@ -28,7 +28,7 @@ pub(super) fn parse(content_encoding: &str) -> Result<Vec<Coding>, Unsupported> 
             _ => return Err(Unsupported),
         });
     }
-    if codings.len() > MOST_CODINGS {
+    if codings.len() > MAX_CODINGS {
         return Err(Unsupported);
     }
     Ok(codings)

@@ -62,7 +62,7 @@ impl ContentDecoder {
     /// Handles the loss of bytes. The rest of an encoded body cannot be decoded.
     pub fn gap(&mut self) {
         if let State::Encoded(decompressor) = &mut self.state {
-            decompressor.give_up();
+            decompressor.abandon();
         }
     }
 

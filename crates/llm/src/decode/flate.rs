@@ -12,7 +12,7 @@ use super::Step;
 use crate::budget::{MemoryBudget, MemoryPermit};
 
 /// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB, and 14 KiB for tables and state.
-const MEMORY: usize = 48 << 10;
+const DECOMPRESSOR_BYTES: usize = 48 << 10;
 
 /// Base-2 logarithm of the window size. Encoders cannot use a larger window.
 const WINDOW_BITS: u8 = 15;
@@ -40,7 +40,11 @@ enum State {
 
 impl Flate {
     pub(super) fn new(format: Format, memory: &Arc<MemoryBudget>) -> Option<Self> {
-        Some(Self { format, state: State::Outside, _memory: MemoryPermit::take(memory, MEMORY)? })
+        Some(Self {
+            format,
+            state: State::Outside,
+            _memory: MemoryPermit::take(memory, DECOMPRESSOR_BYTES)?,
+        })
     }
 
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {

@@ -45,7 +45,7 @@ use coding::Coding;
 pub use content_decoder::ContentDecoder;
 
 /// Size in bytes of the output buffer of one decompression step. Most chunks of a stream fit.
-const SCRATCH: usize = 4 << 10;
+const OUTPUT_BUFFER_BYTES: usize = 4 << 10;
 
 /// Removes the content encoding of one body.
 pub struct Decompressor {
@@ -101,10 +101,10 @@ impl Decompressor {
         budget: &RequestBudget,
     ) -> Result<Option<Self>, Unsupported> {
         let limits = Limits { bounds: Bounds::DEFAULT, budget: budget.clone() };
-        Self::limited(content_encoding, limits)
+        Self::with_limits(content_encoding, limits)
     }
 
-    fn limited(content_encoding: &str, limits: Limits) -> Result<Option<Self>, Unsupported> {
+    fn with_limits(content_encoding: &str, limits: Limits) -> Result<Option<Self>, Unsupported> {
         let stages: Vec<Stage> =
             coding::parse(content_encoding)?.into_iter().rev().map(Stage::new).collect();
         Ok((!stages.is_empty()).then_some(Self { stages, limits, taken: 0 }))
@@ -120,7 +120,7 @@ impl Decompressor {
         self.taken += bytes.len() as u64;
         let inflated = inflate(&mut self.stages, bytes, &self.limits, self.taken, out);
         if inflated.is_err() {
-            self.give_up();
+            self.abandon();
         }
         inflated
     }
@@ -131,7 +131,7 @@ impl Decompressor {
     }
 
     /// Stops decompression after a loss of bytes, because later data depends on the lost bytes.
-    pub fn give_up(&mut self) {
+    pub fn abandon(&mut self) {
         self.stages = Vec::new();
     }
 
@@ -193,7 +193,7 @@ fn inflate(
         }
         return Ok(());
     };
-    let mut scratch = [0; SCRATCH];
+    let mut scratch = [0; OUTPUT_BUFFER_BYTES];
     let mut left = bytes;
     let mut has_more = !bytes.is_empty();
     while has_more {
@@ -215,7 +215,7 @@ fn inflate(
             return Err(DecodeError::Corrupt);
         }
         left = left.get(step.read..).unwrap_or_default();
-        has_more = !left.is_empty() || step.written == SCRATCH;
+        has_more = !left.is_empty() || step.written == OUTPUT_BUFFER_BYTES;
     }
     Ok(())
 }

@@ -288,7 +288,7 @@ fn nothing_is_decoded_after_a_gap() {
         let mut seen = Vec::new();
         for (index, bytes) in wire.iter().enumerate() {
             if index == 1 {
-                inflater.give_up();
+                inflater.abandon();
             }
             let pushed = inflater.push(bytes, &mut |bytes| seen.extend_from_slice(bytes));
             assert_eq!(pushed, Ok(()), "{header}");
@@ -303,7 +303,7 @@ fn bounded(header: &str, change: impl FnOnce(&mut Bounds)) -> Decompressor {
     let mut bounds = Bounds::DEFAULT;
     change(&mut bounds);
     let limits = Limits { bounds, budget: RequestBudget::default() };
-    Decompressor::limited(header, limits).unwrap().unwrap()
+    Decompressor::with_limits(header, limits).unwrap().unwrap()
 }
 
 #[test]
@@ -312,13 +312,16 @@ fn a_bomb_is_abandoned_at_the_ratio_limit() {
     for (header, encode) in CODINGS {
         let wire = encode(&[&zeros]).concat();
         let inflater = bounded(header, |bounds| {
-            (bounds.free, bounds.ratio) = (10_000, 50);
+            (bounds.unchecked, bounds.ratio) = (10_000, 50);
         });
         let (plain, end) = take(inflater, &[&wire]);
         let allowed = 10_000 + 50 * wire.len();
         assert_eq!(end, Err(DecodeError::TooLarge), "{header}");
         assert!(plain.len() <= allowed, "{header}: {} of {allowed}", plain.len());
-        assert!(plain.len() + SCRATCH > allowed, "{header}: abandoned before the limit");
+        assert!(
+            plain.len() + OUTPUT_BUFFER_BYTES > allowed,
+            "{header}: abandoned before the limit"
+        );
     }
 }
 
@@ -329,7 +332,7 @@ fn ratios_of_nested_bombs_do_not_multiply() {
         for (outer, second) in CODINGS {
             let wire = second(&[&first(&[&zeros]).concat()]).concat();
             let inflater = bounded(&format!("{inner}, {outer}"), |bounds| {
-                (bounds.free, bounds.ratio) = (10_000, 50);
+                (bounds.unchecked, bounds.ratio) = (10_000, 50);
             });
             let (plain, end) = take(inflater, &[&wire]);
             assert_eq!(end, Err(DecodeError::TooLarge), "{inner}, {outer}");
@@ -343,10 +346,10 @@ fn a_body_is_abandoned_at_the_size_limit() {
     let text: Vec<u8> = (0..40_000_u32).flat_map(u32::to_le_bytes).collect();
     for (header, encode) in CODINGS {
         let wire = encode(&[&text]).concat();
-        let (plain, end) = take(bounded(header, |bounds| bounds.most = 100_000), &[&wire]);
+        let (plain, end) = take(bounded(header, |bounds| bounds.max = 100_000), &[&wire]);
         assert_eq!(end, Err(DecodeError::TooLarge), "{header}");
         assert!(text.starts_with(&plain) && plain.len() <= 100_000, "{header}");
-        let (plain, end) = take(bounded(header, |bounds| bounds.most = 160_000), &[&wire]);
+        let (plain, end) = take(bounded(header, |bounds| bounds.max = 160_000), &[&wire]);
         assert!(
             plain == text && end == Ok(()),
             "{header}: a body of exactly the maximum size is accepted"
@@ -361,7 +364,7 @@ fn default_limits_match_the_documentation() {
     let (plain, end) = take(new("zstd"), &[&wire]);
     let allowed = (4 << 20) + 250 * wire.len();
     assert_eq!(end, Err(DecodeError::TooLarge));
-    assert!(plain.len() <= allowed && plain.len() + SCRATCH > allowed);
+    assert!(plain.len() <= allowed && plain.len() + OUTPUT_BUFFER_BYTES > allowed);
     let repeated = vec![0; 4 << 20];
     let wire = zstd(&[&repeated]).concat();
     assert!(wire.len() < 1_000, "{}: the ratio must be above the limit", wire.len());
@@ -399,7 +402,7 @@ fn memory_is_taken_from_the_budget_and_returned() {
         inflater.push(&wire[..wire.len() / 2], &mut |_| ()).unwrap();
         let lent = all.held_bytes();
         assert!(lent >= 48 << 10, "{header}: {lent}");
-        inflater.give_up();
+        inflater.abandon();
         assert_eq!(all.held_bytes(), 0, "{header}");
     }
     for (header, encode) in CODINGS {
@@ -448,7 +451,7 @@ fn flushed_streams_expand_as_is_ordinary() {
 
 /// Decompresses arbitrary bytes with small limits. Asserts that the limits hold and that nothing panics.
 fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
-    let mut inflater = bounded(header, |bounds| (bounds.free, bounds.ratio) = (10_000, 50));
+    let mut inflater = bounded(header, |bounds| (bounds.unchecked, bounds.ratio) = (10_000, 50));
     let mut seen = 0;
     for bytes in wire.chunks(cut.max(1)) {
         let before = inflater.is_abandoned();

@@ -8,10 +8,10 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use super::RequestFacts;
 
 /// Minimum length in bytes of a repeated text that proves a cumulative stream. A shorter match may be a coincidence.
-const CERTAIN: usize = 8;
+const MIN_REPEATED_BYTES: usize = 8;
 
 /// Maximum number of choices whose texts are tracked. No client requests more.
-const MOST_CHOICES: usize = 128;
+const MAX_CHOICES: usize = 128;
 
 /// Tracks the text of each choice of a response.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl CumulativeTexts {
     /// Returns the part of `text` that the earlier texts of this choice do not contain.
     pub fn new_suffix<'t>(&mut self, choice: u32, text: &'t str) -> &'t str {
         let position = usize::try_from(choice).unwrap_or(usize::MAX);
-        if position >= MOST_CHOICES {
+        if position >= MAX_CHOICES {
             return "";
         }
         if self.known.len() <= position {
@@ -66,7 +66,7 @@ impl CumulativeText {
 
     fn new_suffix<'t>(&mut self, text: &'t str) -> &'t str {
         match self.mode {
-            Mode::Repeats => self.repeated(text),
+            Mode::Repeats => self.suffix_after_repetition(text),
             Mode::Pieces => text,
             Mode::Unknown if self.length == 0 => {
                 self.remember(text);
@@ -74,12 +74,12 @@ impl CumulativeText {
             }
             // In both modes, the last message may be empty.
             Mode::Unknown if text.is_empty() => text,
-            Mode::Unknown => self.decide(text),
+            Mode::Unknown => self.detect_mode(text),
         }
     }
 
     /// Reads a later text while the mode is unknown. This text may show the mode.
-    fn decide<'t>(&mut self, text: &'t str) -> &'t str {
+    fn detect_mode<'t>(&mut self, text: &'t str) -> &'t str {
         let start = text.as_bytes().get(..self.length);
         let repeats = start.is_some_and(|start| hash(start) == self.hash);
         if !repeats {
@@ -90,9 +90,9 @@ impl CumulativeText {
             self.mode = Mode::Pieces;
             return text;
         }
-        let suffix = tail(text, self.length);
+        let suffix = text_from(text, self.length);
         if !suffix.is_empty() {
-            if self.was_extended || self.length >= CERTAIN {
+            if self.was_extended || self.length >= MIN_REPEATED_BYTES {
                 self.mode = Mode::Repeats;
             }
             self.was_extended = true;
@@ -101,8 +101,8 @@ impl CumulativeText {
         suffix
     }
 
-    fn repeated<'t>(&mut self, text: &'t str) -> &'t str {
-        let suffix = tail(text, self.length);
+    fn suffix_after_repetition<'t>(&mut self, text: &'t str) -> &'t str {
+        let suffix = text_from(text, self.length);
         self.length = self.length.max(text.len());
         suffix
     }
@@ -114,7 +114,7 @@ impl CumulativeText {
 }
 
 /// Returns the part of `text` from `start`, or from the next character boundary after `start`.
-fn tail(text: &str, start: usize) -> &str {
+fn text_from(text: &str, start: usize) -> &str {
     (start..text.len()).take(4).find_map(|start| text.get(start..)).unwrap_or_default()
 }
 
@@ -143,7 +143,7 @@ impl PromptEcho {
 
     /// Returns the generated part of a piece, without the repeated prompt.
     pub fn strip<'t>(&mut self, piece: &'t str) -> &'t str {
-        let text = tail(piece, self.left);
+        let text = text_from(piece, self.left);
         self.left = self.left.saturating_sub(piece.len());
         text
     }

@@ -20,13 +20,13 @@ use crate::budget::{MemoryPermit, RequestBudget};
 
 /// Maximum length in bytes of a template and its event name. Each stream has one template. Messages of most providers
 /// have 100 to 400 bytes around the text.
-const LONGEST: usize = 1024;
+const MAX_TEMPLATE_BYTES: usize = 1024;
 
 /// Maximum number of values that may differ between messages, including the text.
-const MOST_GAPS: usize = 4;
+const MAX_GAPS: usize = 4;
 
 /// Maximum number of digits of a number that may differ. Such a number fits in a 64-bit integer and a double.
-const MOST_DIGITS: usize = 15;
+const MAX_DIGITS: usize = 15;
 
 #[derive(Debug)]
 pub struct DeltaTemplate {
@@ -60,7 +60,7 @@ enum GapKind {
 
 /// Observes the events of one parsed message.
 #[derive(Debug)]
-pub struct Observed<'m> {
+pub struct ObservedMessage<'m> {
     data: &'m [u8],
     /// Number of events.
     events: usize,
@@ -108,7 +108,7 @@ impl DeltaTemplate {
 
     /// Builds or confirms a template from a parsed message whose only event was a text. Other messages remove the
     /// template. Top-level members with a key in `ignored` may differ.
-    pub fn learn(&mut self, name: &[u8], observed: &Observed<'_>, ignored: &[&str]) {
+    pub fn learn(&mut self, name: &[u8], observed: &ObservedMessage<'_>, ignored: &[&str]) {
         let Some((choice, part, text)) = observed.only_text() else {
             self.target = None;
             return;
@@ -140,13 +140,13 @@ impl DeltaTemplate {
         self.gaps.clear();
         let mut gaps = vec![(text, GapKind::Text)];
         find_members(data, ignored, |gap, kind| {
-            if gaps.len() < MOST_GAPS {
+            if gaps.len() < MAX_GAPS {
                 gaps.push((gap, kind));
             }
         });
         gaps.sort_unstable_by_key(|(gap, _)| gap.start);
         let removed: usize = gaps.iter().map(|(gap, _)| gap.len()).sum();
-        if name.len() + data.len() - removed > LONGEST {
+        if name.len() + data.len() - removed > MAX_TEMPLATE_BYTES {
             return None;
         }
         self.name.extend_from_slice(name);
@@ -157,17 +157,17 @@ impl DeltaTemplate {
             from = gap.end;
         }
         self.fixed.extend_from_slice(data.get(from..)?);
-        let is_granted = self.account();
+        let is_granted = self.reserve_memory();
         if !is_granted {
             (self.name, self.fixed, self.gaps) = (Vec::new(), Vec::new(), Vec::new());
             // Returns the bytes of the previous template.
-            self.account();
+            self.reserve_memory();
         }
         is_granted.then_some(())
     }
 
     /// Reserves memory for the template. Returns `false` if the memory budget is exhausted.
-    fn account(&mut self) -> bool {
+    fn reserve_memory(&mut self) -> bool {
         let gaps = self.gaps.capacity() * size_of::<Gap>();
         self.memory.resize(self.name.capacity() + self.fixed.capacity() + gaps)
     }
@@ -187,13 +187,13 @@ impl GapKind {
                 let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
                 let is_whole = matches!(bytes.get(digits), Some(b',' | b'}'));
                 let has_zeros = digits > 1 && bytes.starts_with(b"0");
-                ((1..=MOST_DIGITS).contains(&digits) && is_whole && !has_zeros).then_some(digits)
+                ((1..=MAX_DIGITS).contains(&digits) && is_whole && !has_zeros).then_some(digits)
             }
         }
     }
 }
 
-impl<'m> Observed<'m> {
+impl<'m> ObservedMessage<'m> {
     pub const fn new(data: &'m [u8]) -> Self {
         Self { data, events: 0, text: None }
     }
@@ -422,9 +422,12 @@ mod tests {
         // A message with two texts, and one with a long frame, have no template.
         let format = || Chat::new(Api::OpenAiChat);
         assert_eq!(assert_equal(format, &messages(SHAPES[6], &["a", "b", "c", "d"])), 0);
-        let long = format!(r#"{{"model":"{}","choices":[{{"text":"@"}}]}}"#, "x".repeat(LONGEST));
+        let long = format!(
+            r#"{{"model":"{}","choices":[{{"text":"@"}}]}}"#,
+            "x".repeat(MAX_TEMPLATE_BYTES)
+        );
         assert_eq!(assert_equal(format, &messages(("", &long), &["a", "b", "c", "d"])), 0);
-        let name: &'static str = Box::leak("n".repeat(LONGEST).into_boxed_str());
+        let name: &'static str = Box::leak("n".repeat(MAX_TEMPLATE_BYTES).into_boxed_str());
         let named = messages((name, SHAPES[5].1), &["a", "b", "c", "d"]);
         assert_eq!(assert_equal(format, &named), 0, "a long name has no template");
     }

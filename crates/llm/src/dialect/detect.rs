@@ -54,7 +54,7 @@ impl DetectedApi {
 }
 
 /// Google: method names after the colon of a path, `…/models/NAME:VERB`.
-const VERBS: [(&str, Api, Option<bool>); 10] = [
+const GOOGLE_METHODS: [(&str, Api, Option<bool>); 10] = [
     ("generateContent", Api::GeminiGenerateContent, Some(false)),
     ("streamGenerateContent", Api::GeminiGenerateContent, Some(true)),
     ("countTokens", Api::GeminiCountTokens, None),
@@ -68,7 +68,7 @@ const VERBS: [(&str, Api, Option<bool>); 10] = [
 ];
 
 /// Bedrock: actions after the model, `/model/NAME/ACTION`.
-const ACTIONS: [(&str, Api, Option<bool>); 5] = [
+const BEDROCK_ACTIONS: [(&str, Api, Option<bool>); 5] = [
     ("converse", Api::BedrockConverse, Some(false)),
     ("converse-stream", Api::BedrockConverse, Some(true)),
     ("invoke", Api::BedrockInvoke, Some(false)),
@@ -88,7 +88,7 @@ static SUFFIXES: LazyLock<HashMap<&str, Vec<(&str, Api)>>> = LazyLock::new(|| {
 });
 
 /// Path suffixes that servers with other APIs also use.
-const SHARED: [&str; 11] = [
+const SHARED_SUFFIXES: [&str; 11] = [
     "/v1/chat",
     "/v1/generate",
     "/generate",
@@ -103,7 +103,7 @@ const SHARED: [&str; 11] = [
 ];
 
 /// Last segment of paths that open a WebSocket session: `/v1/realtime`, and Azure's `/openai/realtime`.
-const SESSIONS: &str = "realtime";
+const REALTIME_SEGMENT: &str = "realtime";
 
 /// Returns the API of a request, or `None` if the request does not call an LLM API.
 ///
@@ -151,7 +151,7 @@ fn by_path(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
 fn google(path: &str) -> Option<DetectedApi> {
     let (before, last) = path.rsplit_once('/')?;
     let (model, verb) = last.rsplit_once(':').or_else(|| last.split_once("%3A"))?;
-    let (_, api, stream) = VERBS.iter().find(|(known, _, _)| *known == verb)?;
+    let (_, api, stream) = GOOGLE_METHODS.iter().find(|(known, _, _)| *known == verb)?;
     let publisher =
         before.rsplit_once("/publishers/").and_then(|(_, after)| after.split('/').next());
     let raw = matches!(api, Api::AnthropicMessages);
@@ -186,7 +186,7 @@ fn prediction_api(model: &str) -> (Api, bool) {
 /// Parses `/model/NAME/ACTION`.
 fn bedrock(path: &str) -> Option<DetectedApi> {
     let (before, action) = path.rsplit_once('/')?;
-    let (_, api, stream) = ACTIONS.iter().find(|(known, _, _)| *known == action)?;
+    let (_, api, stream) = BEDROCK_ACTIONS.iter().find(|(known, _, _)| *known == action)?;
     let (_, model) = before.rsplit_once("/model/")?;
     // Some clients do not escape the slash in an ARN.
     if model.contains('/') && !model.starts_with("arn:") {
@@ -272,7 +272,7 @@ fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
         stream: (suffix.ends_with("stream") || api.streams_by_default()).then_some(true),
         // llama.cpp serves its own completions at `/completions`. Other servers serve OpenAI's completions only under
         // `/v1`.
-        body_decides: (SHARED.contains(&suffix) && !cohere) || path == "/completions",
+        body_decides: (SHARED_SUFFIXES.contains(&suffix) && !cohere) || path == "/completions",
         ..plain(api)
     })
 }
@@ -308,7 +308,7 @@ fn fetched(path: &str) -> Option<DetectedApi> {
     if before.ends_with("/v1beta/interactions") && !last.is_empty() {
         return Some(plain(Api::GeminiStoredInteraction));
     }
-    if last == SESSIONS {
+    if last == REALTIME_SEGMENT {
         return Some(plain(Api::OpenAiRealtime));
     }
     (before.ends_with("/v1/streams"))

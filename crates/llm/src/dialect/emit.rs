@@ -4,7 +4,7 @@ use super::{Event, EventSink, Part, Timings, Usage};
 
 /// Maximum number of tool calls of one response that are tracked separately. Agents request a few dozen. Further calls
 /// count as part of the last tracked call.
-const MOST_CALLS: usize = 256;
+const MAX_CALLS: usize = 256;
 
 /// Emits a piece of generated text, unless the piece is empty.
 pub fn emit_text(choice: u32, part: Part, text: &str, out: &mut impl EventSink) {
@@ -54,29 +54,34 @@ pub struct Preamble {
 }
 
 impl Preamble {
-    pub fn started(&mut self, id: Option<&str>, model: Option<&str>, out: &mut impl EventSink) {
-        let id = first(&mut self.id, id);
-        let model = first(&mut self.model, model);
+    pub fn emit_started(
+        &mut self,
+        id: Option<&str>,
+        model: Option<&str>,
+        out: &mut impl EventSink,
+    ) {
+        let id = take_first(&mut self.id, id);
+        let model = take_first(&mut self.model, model);
         if id.or(model).is_some() {
             out(Event::Started { id, model });
         }
     }
 
-    pub fn tier(
+    pub fn emit_tier(
         &mut self,
         service_tier: Option<&str>,
         system_fingerprint: Option<&str>,
         out: &mut impl EventSink,
     ) {
-        let service_tier = first(&mut self.service_tier, service_tier);
-        let system_fingerprint = first(&mut self.system_fingerprint, system_fingerprint);
+        let service_tier = take_first(&mut self.service_tier, service_tier);
+        let system_fingerprint = take_first(&mut self.system_fingerprint, system_fingerprint);
         if service_tier.or(system_fingerprint).is_some() {
             out(Event::Tier { service_tier, system_fingerprint });
         }
     }
 }
 
-fn first<'v>(known: &mut bool, value: Option<&'v str>) -> Option<&'v str> {
+fn take_first<'v>(known: &mut bool, value: Option<&'v str>) -> Option<&'v str> {
     let value = value.filter(|_| !*known);
     *known |= value.is_some();
     value
@@ -101,7 +106,7 @@ impl ToolBlocks {
     pub fn call(&mut self, index: u64) -> u32 {
         let known = self.calls.iter().position(|known| *known == Some(index));
         let number = known.unwrap_or_else(|| {
-            if self.calls.len() < MOST_CALLS {
+            if self.calls.len() < MAX_CALLS {
                 self.calls.push(Some(index));
             }
             self.calls.len() - 1
@@ -131,7 +136,7 @@ mod tests {
         for index in 0..1000 {
             blocks.call(index);
         }
-        assert_eq!(blocks.calls.len(), MOST_CALLS);
+        assert_eq!(blocks.calls.len(), MAX_CALLS);
         assert_eq!(blocks.call(5000), 255);
     }
 }

@@ -10,16 +10,16 @@ use super::request::{RequestField, RequestPaths};
 use tokengauge_types::label::LONGEST_NAME;
 
 /// Maximum length of a boundary in bytes. The standard allows 70 characters after two hyphens.
-const LONGEST_BOUNDARY: usize = 256;
+const MAX_BOUNDARY_BYTES: usize = 256;
 
 /// Number of bytes of a header line that are read. The name of the field is at the beginning of the line.
-const LONGEST_HEADER: usize = 1_024;
+const MAX_HEADER_LINE_BYTES: usize = 1_024;
 
 /// Maximum length in bytes of a field that is passed on in one piece. Only prompts are longer.
-const LONGEST_PIECE: usize = 4_096;
+const MAX_PIECE_BYTES: usize = 4_096;
 
 /// Maximum length in bytes of a field that can be a number or a flag.
-const LONGEST_SCALAR: usize = 32;
+const MAX_SCALAR_BYTES: usize = 32;
 
 #[derive(Debug)]
 pub struct Form {
@@ -31,7 +31,7 @@ pub struct Form {
     /// Number of bytes of the delimiter that were found.
     found: usize,
     /// Buffer for the current line or the current piece of a field.
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     /// Bit set of the rows (paths) that match the current field. 0 means that the field is skipped.
     field: u128,
     /// The beginning of the current field, if a piece was passed on.
@@ -62,7 +62,7 @@ impl Form {
             state: State::Boundary,
             delimiter: Vec::new(),
             found: 0,
-            held: Vec::new(),
+            buffered: Vec::new(),
             field: 0,
             word: BoundedText::default(),
         }
@@ -72,30 +72,30 @@ impl Form {
         let mut rest = bytes;
         while !rest.is_empty() && self.state != State::Done {
             rest = match self.state {
-                State::Field => self.in_field(rest, out),
+                State::Field => self.read_field(rest, out),
                 State::Boundary | State::Headers | State::Between | State::Done => {
-                    self.in_line(rest)
+                    self.read_line(rest)
                 }
             };
         }
     }
 
-    fn in_line<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
+    fn read_line<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let end = memchr(b'\n', rest);
         let (line, after) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
-        let free = LONGEST_HEADER.saturating_sub(self.held.len());
-        self.held.extend(line.iter().take(free));
-        if self.state == State::Boundary && self.held.len() > LONGEST_BOUNDARY {
+        let free = MAX_HEADER_LINE_BYTES.saturating_sub(self.buffered.len());
+        self.buffered.extend(line.iter().take(free));
+        if self.state == State::Boundary && self.buffered.len() > MAX_BOUNDARY_BYTES {
             self.state = State::Done;
         }
         if end.is_some() && self.state != State::Done {
-            let line = std::mem::take(&mut self.held);
-            self.line(line.trim_ascii_end());
+            let line = std::mem::take(&mut self.buffered);
+            self.end_line(line.trim_ascii_end());
         }
         after.get(1..).unwrap_or_default()
     }
 
-    fn line(&mut self, line: &[u8]) {
+    fn end_line(&mut self, line: &[u8]) {
         self.state = match self.state {
             State::Boundary if line.starts_with(b"--") => {
                 self.delimiter = [b"\n", line].concat();
@@ -131,12 +131,16 @@ impl Form {
         self.field = field.filter(|_| !is_file).map_or(0, |field| self.paths.root_key(field).ended);
     }
 
-    fn in_field<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<RequestField>) -> &'a [u8] {
+    fn read_field<'a>(
+        &mut self,
+        rest: &'a [u8],
+        out: &mut impl ValueSink<RequestField>,
+    ) -> &'a [u8] {
         let Some(wanted) = self.delimiter.get(self.found).filter(|_| self.found > 0) else {
             let end = memchr(b'\n', rest);
             let (piece, after) =
                 rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
-            self.hold(piece, out);
+            self.push_piece(piece, out);
             self.found = usize::from(end.is_some());
             return after.get(1..).unwrap_or_default();
         };
@@ -152,29 +156,29 @@ impl Form {
         // These bytes look like a delimiter but belong to the field.
         let found = std::mem::take(&mut self.found);
         let part: Vec<u8> = self.delimiter.iter().take(found).copied().collect();
-        self.hold(&part, out);
+        self.push_piece(&part, out);
         rest
     }
 
     /// Adds a piece of the current field.
-    fn hold(&mut self, piece: &[u8], out: &mut impl ValueSink<RequestField>) {
+    fn push_piece(&mut self, piece: &[u8], out: &mut impl ValueSink<RequestField>) {
         if self.field == 0 {
             return;
         }
-        for piece in piece.chunks(LONGEST_PIECE) {
-            self.held.extend_from_slice(piece);
-            if self.held.len() <= LONGEST_PIECE {
+        for piece in piece.chunks(MAX_PIECE_BYTES) {
+            self.buffered.extend_from_slice(piece);
+            if self.buffered.len() <= MAX_PIECE_BYTES {
                 continue;
             }
-            let whole = whole_characters(&self.held);
-            let rest = self.held.split_off(whole);
-            let piece = std::mem::replace(&mut self.held, rest);
-            self.piece(&String::from_utf8_lossy(&piece), out);
+            let whole = whole_characters(&self.buffered);
+            let rest = self.buffered.split_off(whole);
+            let piece = std::mem::replace(&mut self.buffered, rest);
+            self.emit_piece(&String::from_utf8_lossy(&piece), out);
         }
     }
 
     fn end_field(&mut self, out: &mut impl ValueSink<RequestField>) {
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.buffered);
         if self.field == 0 {
             return;
         }
@@ -184,7 +188,7 @@ impl Form {
             self.emit(scalar, out);
         } else {
             if !text.is_empty() {
-                self.piece(&text, out);
+                self.emit_piece(&text, out);
             }
             self.emit(Value::TextEnd(self.word.as_str()), out);
             self.word.clear();
@@ -192,7 +196,7 @@ impl Form {
         self.field = 0;
     }
 
-    fn piece(&mut self, piece: &str, out: &mut impl ValueSink<RequestField>) {
+    fn emit_piece(&mut self, piece: &str, out: &mut impl ValueSink<RequestField>) {
         self.word.push(piece, LONGEST_NAME);
         self.emit(Value::Text(piece), out);
     }
@@ -208,7 +212,7 @@ impl Form {
 fn scalar(text: &str) -> Option<Value<'_>> {
     let number = |text: &str| text.parse::<f64>().is_ok_and(f64::is_finite);
     match text {
-        _ if text.len() > LONGEST_SCALAR => None,
+        _ if text.len() > MAX_SCALAR_BYTES => None,
         "true" | "True" => Some(Value::Bool(true)),
         "false" | "False" => Some(Value::Bool(false)),
         _ if number(text) => Some(Value::Number(text)),
@@ -306,17 +310,17 @@ mod tests {
         };
         push(&mut form, b"--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\nX: ");
         push(&mut form, &[b'x'; 100_000]);
-        assert!(form.held.len() <= LONGEST_HEADER);
+        assert!(form.buffered.len() <= MAX_HEADER_LINE_BYTES);
         push(&mut form, b"\r\n\r\n");
         for _ in 0..100 {
             push(&mut form, "\n\u{e9}".repeat(1_000).as_bytes());
-            assert!(form.held.len() <= 2 * LONGEST_PIECE);
+            assert!(form.buffered.len() <= 2 * MAX_PIECE_BYTES);
         }
         push(&mut form, b"\r\n--b--\r\n");
         assert_eq!(bytes, 300_000);
         let mut endless = Form::new(&PATHS);
         endless.push(&[b'-'; 100_000], &mut |_, _| {});
-        assert!(endless.held.len() <= LONGEST_HEADER && endless.state == State::Done);
+        assert!(endless.buffered.len() <= MAX_HEADER_LINE_BYTES && endless.state == State::Done);
     }
 
     proptest::proptest! {

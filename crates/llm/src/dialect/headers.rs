@@ -11,7 +11,7 @@ use super::{Event, EventSink, Timings};
 use tokengauge_types::event::Headers;
 
 /// Headers with the duration of the call in milliseconds, from TGI, OpenAI and Bedrock.
-const TOTALS: [&str; 3] =
+const TOTAL_TIME_HEADERS: [&str; 3] =
     ["x-total-time", "openai-processing-ms", "x-amzn-bedrock-invocation-latency"];
 
 /// Emits the counts, durations and errors in the headers. `whole`: the response is not a stream. Durations of a stream
@@ -36,7 +36,7 @@ pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSi
     };
     emit_usage(counts.usage(), out);
     let time = |name| milliseconds(headers.get(name)?);
-    let total = TOTALS.into_iter().find_map(time).filter(|_| whole);
+    let total = TOTAL_TIME_HEADERS.into_iter().find_map(time).filter(|_| whole);
     emit_timings(Timings { queue: time("x-queue-time"), total, ..Timings::default() }, out);
 }
 

@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 use tokengauge_types::event::Headers;
 
 /// Maximum time until a reset. No provider has a window of more than a month, so a later reset is an error.
-const LONGEST_RESET: Duration = Duration::from_secs(40 * 86_400);
+const MAX_RESET_TIME: Duration = Duration::from_secs(40 * 86_400);
 
 /// A provider's limits on requests and tokens. A limit that no header reports is empty.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
@@ -109,7 +109,7 @@ fn until(text: &str, now: Duration) -> Option<Duration> {
     } else {
         length(text)?
     };
-    (reset <= LONGEST_RESET).then_some(reset)
+    (reset <= MAX_RESET_TIME).then_some(reset)
 }
 
 /// Parses numbers with the units d, h, m, s, ms and us, such as `1m12.5s`.

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::delta_template::{DeltaTemplate, Observed};
+use super::delta_template::{DeltaTemplate, ObservedMessage};
 use super::errors::ErrorDetail;
 use super::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, identifier};
 use super::lenient::List;
@@ -219,7 +219,7 @@ impl<F: Format> FormatReader<F> {
             }
             return;
         }
-        let mut observed = Observed::new(data);
+        let mut observed = ObservedMessage::new(data);
         let mut out = detail.filter(out);
         let mut out = |event: Event<'_>| {
             *is_done |= matches!(event, Event::Done);

@@ -6,7 +6,7 @@ use super::emit::emit_usage;
 use super::{EventSink, RequestFacts, Usage};
 
 /// Maximum number of results whose counts are kept separately. No client requests more.
-const MOST_RESULTS: usize = 128;
+const MAX_RESULTS: usize = 128;
 
 /// Adds up the token counts of a response that reports usage separately for each result.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl ResultUsage {
         if usage == Usage::default() {
             return;
         }
-        if self.by_result.len() < MOST_RESULTS || self.by_result.contains_key(&result) {
+        if self.by_result.len() < MAX_RESULTS || self.by_result.contains_key(&result) {
             self.by_result.insert(result, usage);
         }
         let sum = self.by_result.values().copied().reduce(Usage::sum).unwrap_or_default();

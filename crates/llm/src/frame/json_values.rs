@@ -13,7 +13,7 @@
 
 use memchr::{memchr, memchr2};
 
-use super::held::Held;
+use super::frame_buffer::FrameBuffer;
 use super::scan::{Scanner, Stop};
 use super::sniff::{RECORD_SEPARATOR, is_blank};
 use super::{Frame, ParseError};
@@ -21,9 +21,9 @@ use super::{Frame, ParseError};
 #[derive(Debug)]
 pub struct JsonValues {
     layout: Layout,
-    place: Place,
+    position: Position,
     scanner: Scanner<true>,
-    held: Held,
+    buffer: FrameBuffer,
     /// Whether the current position is the start of a line, inside a value of JSON lines.
     at_line_start: bool,
 }
@@ -36,18 +36,19 @@ enum Layout {
 
 /// The position in the stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
+enum Position {
     /// Before the array's opening bracket.
-    Before,
-    Between,
-    Value,
+    BeforeArray,
+    BetweenValues,
+    /// In a value with brackets or quotes.
+    InValue,
     /// In a value without brackets or quotes, such as a number. The value ends at the line end or, in an array, before
     /// the next comma or bracket.
-    Bare,
+    InBareValue,
     /// In a line that is skipped because some of its bytes were lost.
-    Lost,
+    InLostLine,
     /// After the array, or in an array that lost bytes. All later bytes are ignored.
-    Over,
+    AfterEnd,
 }
 
 impl JsonValues {
@@ -63,23 +64,23 @@ impl JsonValues {
 
     fn new(layout: Layout, cap: usize) -> Self {
         let scanner = Scanner::default();
-        let place = match layout {
-            Layout::Lines => Place::Between,
-            Layout::Array => Place::Before,
+        let position = match layout {
+            Layout::Lines => Position::BetweenValues,
+            Layout::Array => Position::BeforeArray,
         };
-        Self { layout, place, scanner, held: Held::new(cap), at_line_start: false }
+        Self { layout, position, scanner, buffer: FrameBuffer::new(cap), at_line_start: false }
     }
 
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
-            rest = match self.place {
-                Place::Before => self.skip_past(b'[', rest),
-                Place::Between => self.begin(rest),
-                Place::Value => self.value(rest, out),
-                Place::Bare => self.bare(rest, out),
-                Place::Lost => self.skip_past(b'\n', rest),
-                Place::Over => return,
+            rest = match self.position {
+                Position::BeforeArray => self.skip_past(b'[', rest),
+                Position::BetweenValues => self.begin_value(rest),
+                Position::InValue => self.read_value(rest, out),
+                Position::InBareValue => self.read_bare_value(rest, out),
+                Position::InLostLine => self.skip_past(b'\n', rest),
+                Position::AfterEnd => return,
             };
         }
     }
@@ -87,38 +88,45 @@ impl JsonValues {
     /// Ends the body. Reports an error if a bracket or quote is not closed. The last line needs no line end, but an
     /// array needs its closing bracket.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
-        match (self.layout, self.place) {
-            (Layout::Lines, Place::Bare) => self.end(b"", out),
-            (_, Place::Value) | (Layout::Array, Place::Between | Place::Bare) => {
+        match (self.layout, self.position) {
+            (Layout::Lines, Position::InBareValue) => self.end_value(b"", out),
+            (_, Position::InValue)
+            | (Layout::Array, Position::BetweenValues | Position::InBareValue) => {
                 out(Frame::ParseError(ParseError::Unterminated));
             }
-            (_, Place::Before | Place::Between | Place::Lost | Place::Over) => {}
+            (
+                _,
+                Position::BeforeArray
+                | Position::BetweenValues
+                | Position::InLostLine
+                | Position::AfterEnd,
+            ) => {}
         }
-        *self = Self::new(self.layout, self.held.cap());
+        *self = Self::new(self.layout, self.buffer.cap());
     }
 
     /// Handles the loss of bytes. JSON lines continue at the next line. The rest of an array is ignored.
     pub fn gap(&mut self) {
-        let place = match self.layout {
-            Layout::Lines => Place::Lost,
-            Layout::Array => Place::Over,
+        let position = match self.layout {
+            Layout::Lines => Position::InLostLine,
+            Layout::Array => Position::AfterEnd,
         };
-        *self = Self { place, ..Self::new(self.layout, self.held.cap()) };
+        *self = Self { position, ..Self::new(self.layout, self.buffer.cap()) };
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.held.capacity()
+        self.buffer.capacity()
     }
 
     fn skip_past<'a>(&mut self, mark: u8, bytes: &'a [u8]) -> &'a [u8] {
         let Some(at) = memchr(mark, bytes) else {
             return &[];
         };
-        self.place = Place::Between;
+        self.position = Position::BetweenValues;
         bytes.get(at + 1..).unwrap_or_default()
     }
 
-    fn begin<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+    fn begin_value<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let is_separator = |byte: &u8| match self.layout {
             // Old versions of vLLM's server separate values with zero bytes.
             Layout::Lines => is_blank(*byte) || *byte == 0,
@@ -128,22 +136,22 @@ impl JsonValues {
             return &[];
         };
         let rest = bytes.get(at..).unwrap_or_default();
-        self.place = match rest.first() {
-            Some(b'{' | b'[' | b'"') => Place::Value,
-            Some(b']') if self.layout == Layout::Array => Place::Over,
-            Some(_) | None => Place::Bare,
+        self.position = match rest.first() {
+            Some(b'{' | b'[' | b'"') => Position::InValue,
+            Some(b']') if self.layout == Layout::Array => Position::AfterEnd,
+            Some(_) | None => Position::InBareValue,
         };
         rest
     }
 
-    fn value<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
+    fn read_value<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
         let mut passed = 0;
         while let Some((piece, rest)) = bytes.split_at_checked(passed)
             && let Some(first) = rest.first()
         {
             let at_line_start = std::mem::take(&mut self.at_line_start);
             if at_line_start && matches!(*first, b'{' | RECORD_SEPARATOR) {
-                self.end(piece, out);
+                self.end_value(piece, out);
                 return rest;
             }
             let (count, stop) = self.scanner.run(rest);
@@ -152,34 +160,38 @@ impl JsonValues {
                 Stop::Line => self.at_line_start = self.layout == Layout::Lines,
                 Stop::End => {
                     let (piece, rest) = bytes.split_at_checked(passed).unwrap_or((bytes, &[]));
-                    self.end(piece, out);
+                    self.end_value(piece, out);
                     return rest;
                 }
                 Stop::Bytes => {}
             }
         }
-        self.held.keep(bytes, out);
+        self.buffer.push(bytes, out);
         &[]
     }
 
-    fn bare<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
+    fn read_bare_value<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        out: &mut impl FnMut(Frame<'_>),
+    ) -> &'a [u8] {
         let end = match self.layout {
             Layout::Lines => memchr(b'\n', bytes),
             Layout::Array => memchr2(b',', b']', bytes),
         };
         let Some((piece, rest)) = end.and_then(|end| bytes.split_at_checked(end)) else {
-            self.held.keep(bytes, out);
+            self.buffer.push(bytes, out);
             return &[];
         };
-        self.end(piece, out);
+        self.end_value(piece, out);
         rest
     }
 
     /// Ends a value with `piece`.
-    fn end(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
-        self.place = Place::Between;
+    fn end_value(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
+        self.position = Position::BetweenValues;
         self.scanner = Scanner::default();
-        if let Some(value) = self.held.end(piece, out) {
+        if let Some(value) = self.buffer.finish(piece, out) {
             out(Frame::Event { name: b"", data: value.trim_ascii_end() });
         }
     }

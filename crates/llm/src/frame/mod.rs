@@ -7,7 +7,7 @@
 
 mod aws_event_stream;
 mod budgeted;
-mod held;
+mod frame_buffer;
 mod json_values;
 pub(crate) mod scan;
 mod single;
@@ -54,9 +54,9 @@ impl Framer {
                 let Some((framing, rest)) = sniffer.push(bytes) else {
                     return;
                 };
-                let held = sniffer.held();
-                *self = Self::of(framing);
-                self.push(&held, out);
+                let buffered = sniffer.take_buffered();
+                *self = Self::from_framing(framing);
+                self.push(&buffered, out);
                 self.push(rest, out);
             }
             Self::Sse(sse) => sse.push(bytes, out),
@@ -70,14 +70,14 @@ impl Framer {
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Unknown(sniffer) => {
-                let held = sniffer.held();
-                let declared = sniffer.declared();
-                if held.is_empty() && declared != Framing::Single {
+                let buffered = sniffer.take_buffered();
+                let declared = sniffer.declared_framing();
+                if buffered.is_empty() && declared != Framing::Single {
                     // The body has no bytes, so the content type is right: the body is a stream without messages.
-                    *self = Self::of(declared);
-                } else if !held.is_empty() {
-                    *self = Self::of(sniffer.settle(&held));
-                    self.push(&held, out);
+                    *self = Self::from_framing(declared);
+                } else if !buffered.is_empty() {
+                    *self = Self::from_framing(sniffer.fallback_framing(&buffered));
+                    self.push(&buffered, out);
                     self.finish(out);
                 }
             }
@@ -92,7 +92,7 @@ impl Framer {
     /// formats, the rest of the body is ignored, because the start of the next frame is unknown.
     pub fn gap(&mut self) {
         if let Self::Unknown(sniffer) = self {
-            *self = Self::of(sniffer.declared());
+            *self = Self::from_framing(sniffer.declared_framing());
         }
         match self {
             Self::Unknown(_) => {}
@@ -125,7 +125,7 @@ impl Framer {
         }
     }
 
-    fn of(framing: Framing) -> Self {
+    fn from_framing(framing: Framing) -> Self {
         match framing {
             Framing::Sse => Self::Sse(Sse::new(MAX_FRAME_BYTES)),
             Framing::Lines => Self::JsonLines(JsonValues::lines(MAX_FRAME_BYTES)),

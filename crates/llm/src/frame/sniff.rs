@@ -4,27 +4,27 @@
 //! send blanks to keep a connection alive while they wait for the response.
 
 use super::JsonFraming;
-use super::aws_event_stream::{PRELUDE, Prelude};
+use super::aws_event_stream::{PRELUDE_BYTES, Prelude};
 use super::scan::{Scanner, Stop};
 
 /// Maximum number of bytes that are buffered while the format is unknown. The longest necessary buffer is for the
 /// start of an AWS message (the prelude).
-const HELD: usize = PRELUDE;
+const MAX_SNIFFED_BYTES: usize = PRELUDE_BYTES;
 
 /// Maximum number of bytes of a JSON body that are buffered to look for a second JSON value. The first line of a stream
 /// usually has a few hundred bytes, but can contain the prompt. A longer value counts as the whole body.
-const DOUBT: usize = 1 << 16;
+const MAX_SEARCHED_BYTES: usize = 1 << 16;
 
-const MARK: &[u8] = "\u{FEFF}".as_bytes();
+const BYTE_ORDER_MARK: &[u8] = "\u{FEFF}".as_bytes();
 
 /// Character before each value in a JSON text sequence (RFC 7464).
 pub const RECORD_SEPARATOR: u8 = 0x1E;
 
 /// The field names of server-sent events.
-const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
+const SSE_FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 
 /// Media subtypes for JSON lines, such as `ndjson` in `application/x-ndjson`, without the optional prefix `x-`.
-const LINES: [&str; 8] = [
+const JSON_LINES_SUBTYPES: [&str; 8] = [
     "ndjson",
     "jsonl",
     "jsonlines",
@@ -50,10 +50,10 @@ pub struct Sniffer {
     /// Format that the content type declares. `Single` for JSON, and `None` for an unknown content type.
     declared: Option<Framing>,
     json: JsonFraming,
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     /// Search for a second JSON value, which would make the body JSON lines. `None` if the body does not begin with a
     /// JSON object.
-    doubt: Option<Doubt>,
+    search: Option<SecondValueSearch>,
 }
 
 /// Returns whether a byte may separate JSON lines: white space or a record separator.
@@ -63,17 +63,17 @@ pub fn is_blank(byte: u8) -> bool {
 
 impl Sniffer {
     pub fn new(content_type: Option<&str>, json: JsonFraming) -> Self {
-        let declared = content_type.and_then(declared);
-        Self { declared, json, held: Vec::new(), doubt: None }
+        let declared = content_type.and_then(declared_framing);
+        Self { declared, json, buffered: Vec::new(), search: None }
     }
 
     /// Returns the format that the content type declares. Used for a body without any bytes.
-    pub fn declared(&self) -> Framing {
+    pub fn declared_framing(&self) -> Framing {
         self.declared.unwrap_or(Framing::Single)
     }
 
     /// Returns the format of a body whose first bytes show no format. The content type decides.
-    pub fn settle(&self, lead: &[u8]) -> Framing {
+    pub fn fallback_framing(&self, lead: &[u8]) -> Framing {
         match self.declared {
             Some(Framing::Sse) => Framing::Sse,
             Some(Framing::Aws) if lead.first().is_some_and(|byte| begins_message(*byte)) => {
@@ -87,58 +87,58 @@ impl Sniffer {
     }
 
     pub fn capacity(&self) -> usize {
-        self.held.capacity()
+        self.buffered.capacity()
     }
 
     /// Removes the buffered bytes and returns them.
-    pub fn held(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.held)
+    pub fn take_buffered(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffered)
     }
 
     /// Reads the next bytes. When the format is known, returns the format and the bytes after the buffered bytes.
     pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         let mut rest = bytes;
-        while self.doubt.is_none() {
-            if self.held.is_empty() {
+        while self.search.is_none() {
+            if self.buffered.is_empty() {
                 let start = rest.iter().position(|byte| !is_blank(*byte))?;
                 rest = rest.get(start..)?;
-                if let Some(framing) = self.decide(rest) {
+                if let Some(framing) = self.detect_framing(rest) {
                     return Some((framing, rest));
                 }
-                if self.is_doubtful(rest) {
-                    self.doubt = Some(Doubt::new());
+                if self.needs_search(rest) {
+                    self.search = Some(SecondValueSearch::new());
                     break;
                 }
             }
             let (byte, after) = rest.split_first()?;
-            self.held.push(*byte);
+            self.buffered.push(*byte);
             rest = after;
-            if self.held == MARK {
-                self.held.clear();
-            } else if let Some(framing) = self.decide(&self.held) {
+            if self.buffered == BYTE_ORDER_MARK {
+                self.buffered.clear();
+            } else if let Some(framing) = self.detect_framing(&self.buffered) {
                 return Some((framing, rest));
             }
         }
-        self.resolve(rest)
+        self.search_second_value(rest)
     }
 
     /// Returns the format that the first bytes after leading blanks determine. Returns `None` if more bytes are
     /// needed.
-    fn decide(&self, lead: &[u8]) -> Option<Framing> {
+    fn detect_framing(&self, lead: &[u8]) -> Option<Framing> {
         let first = lead.first()?;
         match first {
-            b'{' | b'[' => return self.json(*first),
+            b'{' | b'[' => return self.json_framing(*first),
             b':' => return Some(Framing::Sse),
             byte if begins_message(*byte) => {
                 let known = Prelude::read(lead.first_chunk()?).is_some();
-                return Some(if known { Framing::Aws } else { self.settle(lead) });
+                return Some(if known { Framing::Aws } else { self.fallback_framing(lead) });
             }
             _ => {}
         }
-        if lead.starts_with(MARK) || MARK.starts_with(lead) {
+        if lead.starts_with(BYTE_ORDER_MARK) || BYTE_ORDER_MARK.starts_with(lead) {
             return None;
         }
-        for field in FIELDS {
+        for field in SSE_FIELDS {
             if field.starts_with(lead) {
                 return None;
             }
@@ -147,12 +147,12 @@ impl Sniffer {
                 return Some(Framing::Sse);
             }
         }
-        debug_assert!(lead.len() <= HELD || self.held.is_empty());
-        Some(self.settle(lead))
+        debug_assert!(lead.len() <= MAX_SNIFFED_BYTES || self.buffered.is_empty());
+        Some(self.fallback_framing(lead))
     }
 
     /// Returns the format of a body that begins with `bracket`. Returns `None` if more bytes are needed.
-    fn json(&self, bracket: u8) -> Option<Framing> {
+    fn json_framing(&self, bracket: u8) -> Option<Framing> {
         match (self.json, self.declared) {
             (JsonFraming::Array, _) if bracket == b'[' => Some(Framing::Array),
             (_, Some(Framing::Lines)) => Some(Framing::Lines),
@@ -162,22 +162,22 @@ impl Sniffer {
         }
     }
 
-    fn is_doubtful(&self, lead: &[u8]) -> bool {
-        lead.first() == Some(&b'{') && self.json(b'{').is_none()
+    fn needs_search(&self, lead: &[u8]) -> bool {
+        lead.first() == Some(&b'{') && self.json_framing(b'{').is_none()
     }
 
     /// Searches a body that begins with a JSON object for a second JSON value.
-    fn resolve<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
-        let framing = self.doubt.as_mut()?.push(bytes);
+    fn search_second_value<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
+        let framing = self.search.as_mut()?.push(bytes);
         if framing.is_none() {
-            self.held.extend_from_slice(bytes);
+            self.buffered.extend_from_slice(bytes);
         }
         framing.map(|framing| (framing, bytes))
     }
 }
 
 /// Returns the format that a content type declares. Returns `Single` for JSON and `None` for unknown types.
-fn declared(content_type: &str) -> Option<Framing> {
+fn declared_framing(content_type: &str) -> Option<Framing> {
     let essence = content_type.split(';').next().unwrap_or_default();
     let essence = essence.trim().to_ascii_lowercase();
     match essence.as_str() {
@@ -187,7 +187,7 @@ fn declared(content_type: &str) -> Option<Framing> {
     }
     let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
     let subtype = subtype.strip_prefix("x-").unwrap_or(subtype);
-    if LINES.contains(&subtype) || subtype.ends_with("+json-seq") {
+    if JSON_LINES_SUBTYPES.contains(&subtype) || subtype.ends_with("+json-seq") {
         Some(Framing::Lines)
     } else {
         (subtype == "json" || subtype.ends_with("+json")).then_some(Framing::Single)
@@ -202,22 +202,22 @@ fn begins_message(byte: u8) -> bool {
 
 /// Search for a second value in a body that begins with a JSON object. A second value shows JSON lines.
 #[derive(Debug)]
-struct Doubt {
+struct SecondValueSearch {
     scanner: Scanner<true>,
     /// Whether the first value is complete.
     closed: bool,
     /// Number of further bytes to examine.
-    left: usize,
+    remaining: usize,
 }
 
-impl Doubt {
+impl SecondValueSearch {
     fn new() -> Self {
-        Self { scanner: Scanner::default(), closed: false, left: DOUBT }
+        Self { scanner: Scanner::default(), closed: false, remaining: MAX_SEARCHED_BYTES }
     }
 
     fn push(&mut self, bytes: &[u8]) -> Option<Framing> {
-        let mut rest = bytes.get(..self.left).unwrap_or(bytes);
-        self.left -= rest.len();
+        let mut rest = bytes.get(..self.remaining).unwrap_or(bytes);
+        self.remaining -= rest.len();
         while !self.closed && !rest.is_empty() {
             let (passed, stop) = self.scanner.run(rest);
             self.closed = stop == Stop::End;
@@ -227,7 +227,7 @@ impl Doubt {
         match next {
             Some(b'{') => Some(Framing::Lines),
             Some(_) => Some(Framing::Single),
-            None if self.left == 0 => Some(Framing::Single),
+            None if self.remaining == 0 => Some(Framing::Single),
             None => None,
         }
     }

@@ -15,14 +15,14 @@ use std::borrow::Cow;
 
 use memchr::memchr2;
 
-use super::held::append;
+use super::frame_buffer::append;
 use super::{Frame, ParseError};
 
 #[derive(Debug)]
 pub struct Sse {
     cap: usize,
     /// The complete lines of the current event.
-    held: Pending<'static>,
+    pending: PendingEvent<'static>,
     /// The position in the current line.
     line: Line,
     /// Whether the last byte was a CR. An LF directly after the CR is part of the same line end.
@@ -37,14 +37,14 @@ enum Line {
     /// No byte of the line has arrived.
     Empty,
     /// The beginning of the line, which is buffered.
-    Part(Vec<u8>),
+    Partial(Vec<u8>),
     /// The line is not buffered, because it is a comment or belongs to a skipped event.
     Dropped,
 }
 
 /// An event whose end has not arrived.
 #[derive(Debug, Default)]
-struct Pending<'a> {
+struct PendingEvent<'a> {
     name: Cow<'a, [u8]>,
     data: Option<Cow<'a, [u8]>>,
     /// Length in bytes of all lines of the event so far, without comments.
@@ -58,7 +58,7 @@ impl Sse {
     pub fn new(cap: usize) -> Self {
         Self {
             cap,
-            held: Pending::default(),
+            pending: PendingEvent::default(),
             line: Line::Empty,
             after_return: false,
             skipping: false,
@@ -67,33 +67,33 @@ impl Sse {
 
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         let mut rest = bytes;
-        let mut event = std::mem::take(&mut self.held);
+        let mut event = std::mem::take(&mut self.pending);
         while let Some(first) = rest.first() {
             if std::mem::take(&mut self.after_return) && *first == b'\n' {
                 rest = rest.get(1..).unwrap_or_default();
                 continue;
             }
             let Some((piece, end, after)) = split_line(rest) else {
-                self.keep(rest, &mut event, out);
+                self.buffer_line(rest, &mut event, out);
                 break;
             };
             self.after_return = end == b'\r';
             rest = after;
             self.end_line(piece, &mut event, out);
         }
-        self.held = event.into_owned();
+        self.pending = event.into_owned();
     }
 
     /// Ends the body. Emits the last event even without a blank line after it. Reports an error if the body ended
     /// inside a line.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
-        let mut event = std::mem::take(&mut self.held);
-        let within = matches!(&self.line, Line::Part(line) if stray(line).is_none());
-        if matches!(self.line, Line::Part(_)) {
+        let mut event = std::mem::take(&mut self.pending);
+        let within = matches!(&self.line, Line::Partial(line) if bare_json(line).is_none());
+        if matches!(self.line, Line::Partial(_)) {
             self.end_line(b"", &mut event, out);
         }
         if !self.skipping {
-            event.dispatch(out);
+            event.emit(out);
         }
         if within {
             out(Frame::ParseError(ParseError::Unterminated));
@@ -103,16 +103,16 @@ impl Sse {
 
     /// Handles the loss of bytes. Drops the current event and skips all lines up to the next blank line.
     pub fn gap(&mut self) {
-        self.held = Pending::default();
-        self.skip();
+        self.pending = PendingEvent::default();
+        self.skip_event();
     }
 
     pub(super) fn capacity(&self) -> usize {
         let line = match &self.line {
-            Line::Part(line) => line.capacity(),
+            Line::Partial(line) => line.capacity(),
             Line::Empty | Line::Dropped => 0,
         };
-        let event = &self.held;
+        let event = &self.pending;
         let owned = |part: Option<&Cow<'_, [u8]>>| match part {
             Some(Cow::Owned(part)) => part.capacity(),
             Some(Cow::Borrowed(_)) | None => 0,
@@ -124,19 +124,19 @@ impl Sse {
     fn end_line<'a>(
         &mut self,
         piece: &'a [u8],
-        event: &mut Pending<'a>,
+        event: &mut PendingEvent<'a>,
         out: &mut impl FnMut(Frame<'_>),
     ) {
         let line = match std::mem::replace(&mut self.line, Line::Empty) {
             Line::Empty if piece.is_empty() => {
                 let event = std::mem::take(event);
                 if !std::mem::take(&mut self.skipping) {
-                    event.dispatch(out);
+                    event.emit(out);
                 }
                 return;
             }
             Line::Empty => Cow::Borrowed(piece),
-            Line::Part(mut line) => {
+            Line::Partial(mut line) => {
                 append(&mut line, piece, self.cap);
                 Cow::Owned(line)
             }
@@ -147,63 +147,68 @@ impl Sse {
         }
         event.size += line.len();
         if event.size > self.cap {
-            *event = Pending::default();
+            *event = PendingEvent::default();
             self.skipping = true;
             out(Frame::ParseError(ParseError::Oversize));
             return;
         }
-        match stray(&line) {
-            Some(stray) => out(Frame::BareJson(stray)),
-            None => event.field(line, self.cap),
+        match bare_json(&line) {
+            Some(json) => out(Frame::BareJson(json)),
+            None => event.add_field(line, self.cap),
         }
     }
 
     /// Buffers `piece`, a part of a line whose end has not arrived.
-    fn keep(&mut self, piece: &[u8], event: &mut Pending<'_>, out: &mut impl FnMut(Frame<'_>)) {
+    fn buffer_line(
+        &mut self,
+        piece: &[u8],
+        event: &mut PendingEvent<'_>,
+        out: &mut impl FnMut(Frame<'_>),
+    ) {
         let kept = match &self.line {
             Line::Empty if self.skipping || piece.starts_with(b":") => {
                 self.line = Line::Dropped;
                 return;
             }
             Line::Empty => 0,
-            Line::Part(line) => line.len(),
+            Line::Partial(line) => line.len(),
             Line::Dropped => return,
         };
         if event.size + kept + piece.len() > self.cap {
-            *event = Pending::default();
-            self.skip();
+            *event = PendingEvent::default();
+            self.skip_event();
             out(Frame::ParseError(ParseError::Oversize));
             return;
         }
         match &mut self.line {
-            Line::Part(line) => append(line, piece, self.cap - event.size),
-            Line::Empty | Line::Dropped => self.line = Line::Part(piece.to_vec()),
+            Line::Partial(line) => append(line, piece, self.cap - event.size),
+            Line::Empty | Line::Dropped => self.line = Line::Partial(piece.to_vec()),
         }
     }
 
-    fn skip(&mut self) {
+    fn skip_event(&mut self) {
         self.line = Line::Dropped;
         self.after_return = false;
         self.skipping = true;
     }
 }
 
-impl<'a> Pending<'a> {
+impl<'a> PendingEvent<'a> {
     /// Adds one line to the event. The fields `id` and `retry` are ignored, because only clients that reconnect need
     /// them.
-    fn field(&mut self, line: Cow<'a, [u8]>, cap: usize) {
+    fn add_field(&mut self, line: Cow<'a, [u8]>, cap: usize) {
         let colon = memchr::memchr(b':', &line);
         let name_end = colon.unwrap_or(line.len());
         let spaced = line.get(name_end + 1) == Some(&b' ');
         let value_start = (name_end + 1 + usize::from(spaced)).min(line.len());
         match line.get(..name_end) {
-            Some(b"data") => self.data(tail(line, value_start), cap),
-            Some(b"event") => self.name = tail(line, value_start),
+            Some(b"data") => self.add_data(line_from(line, value_start), cap),
+            Some(b"event") => self.name = line_from(line, value_start),
             _ => {}
         }
     }
 
-    fn data(&mut self, value: Cow<'a, [u8]>, cap: usize) {
+    fn add_data(&mut self, value: Cow<'a, [u8]>, cap: usize) {
         match &mut self.data {
             None => self.data = Some(value),
             Some(data) => {
@@ -214,14 +219,14 @@ impl<'a> Pending<'a> {
         }
     }
 
-    fn dispatch(self, out: &mut impl FnMut(Frame<'_>)) {
+    fn emit(self, out: &mut impl FnMut(Frame<'_>)) {
         if let Some(data) = self.data {
             out(Frame::Event { name: &self.name, data: &data });
         }
     }
 
-    fn into_owned(self) -> Pending<'static> {
-        Pending {
+    fn into_owned(self) -> PendingEvent<'static> {
+        PendingEvent {
             name: Cow::Owned(self.name.into_owned()),
             data: self.data.map(|data| Cow::Owned(data.into_owned())),
             size: self.size,
@@ -239,7 +244,7 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
 
 /// Returns the line if it looks like JSON, which no field does. First removes the prefix `error:`, because llama.cpp
 /// reported errors in this form for a long time.
-fn stray(line: &[u8]) -> Option<&[u8]> {
+fn bare_json(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_prefix(b"error:").unwrap_or(line);
     let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
     matches!(first, Some(b'{' | b'}' | b'[' | b']' | b'"')).then_some(line)
@@ -247,7 +252,7 @@ fn stray(line: &[u8]) -> Option<&[u8]> {
 
 /// Returns the line from byte `start` on. A borrowed line is not copied. The rest of an owned line is copied, so that
 /// the memory of the whole line is freed.
-fn tail(line: Cow<'_, [u8]>, start: usize) -> Cow<'_, [u8]> {
+fn line_from(line: Cow<'_, [u8]>, start: usize) -> Cow<'_, [u8]> {
     match line {
         Cow::Borrowed(line) => Cow::Borrowed(line.get(start..).unwrap_or_default()),
         Cow::Owned(line) => Cow::Owned(line.get(start..).unwrap_or_default().to_vec()),

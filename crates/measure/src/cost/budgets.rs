@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::cost::used::Used;
+use crate::cost::billed_tokens::BilledTokens;
 use crate::record::{Call, Record};
 use tokengauge_types::label::{GlobPattern, Label};
 
@@ -56,7 +56,9 @@ impl Budget {
     pub(super) fn spent(&self, record: &Record) -> Option<f64> {
         let call = record.call.as_ref().filter(|call| self.covers(record, call))?;
         match &self.allowance {
-            BudgetLimit::Tokens(_) => Used::of(record, call).map(|(used, _)| used.total()),
+            BudgetLimit::Tokens(_) => {
+                BilledTokens::from_call(record, call).map(|(used, _)| used.total())
+            }
             BudgetLimit::Money { currency, .. } => {
                 let cost = call.cost.as_ref()?;
                 (cost.currency == *currency).then_some(cost.amount)

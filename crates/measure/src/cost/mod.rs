@@ -3,10 +3,10 @@
 //! The proxy never rejects a request because of its cost. A call without a price counts as unpriced, not as free. This
 //! module does no I/O.
 
+mod billed_tokens;
 mod budgets;
 mod day;
 mod prices;
-mod used;
 
 pub use budgets::{Budget, BudgetLimit};
 pub use day::Day;

@@ -1,6 +1,6 @@
 //! The price table.
 
-use crate::cost::used::Used;
+use crate::cost::billed_tokens::BilledTokens;
 use crate::cost::{Day, PriceResult};
 use crate::record::{Call, Cost, Record};
 use tokengauge_types::label::{GlobPattern, Label};
@@ -52,7 +52,7 @@ impl Prices {
         if self.models.is_empty() {
             return PriceResult::Free;
         }
-        let Some((used, source)) = Used::of(record, call) else {
+        let Some((used, source)) = BilledTokens::from_call(record, call) else {
             return PriceResult::Free;
         };
         let Some(price) = self.of(record, call) else {
@@ -88,7 +88,7 @@ impl Price {
         (self.model.specificity(), self.provider.is_some())
     }
 
-    fn times(&self, used: Used) -> f64 {
+    fn times(&self, used: BilledTokens) -> f64 {
         let tokens = used.uncached * self.input
             + used.cache_read * self.cache_read.unwrap_or(self.input)
             + used.cache_write * self.cache_write.unwrap_or(self.input)

@@ -107,7 +107,7 @@ mod tests {
 
     fn lengths(of: impl IntoIterator<Item = u64>) -> Lengths {
         let mut lengths = Lengths::default();
-        of.into_iter().for_each(|length| lengths.add(Bucket::of(length), 1));
+        of.into_iter().for_each(|length| lengths.add(Bucket::from_length(length), 1));
         lengths
     }
 

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 
 /// Number of buckets for each doubling of the length. Lengths below 64 are stored exactly, and longer lengths to 1 part
 /// in 32 (3 %). This resolution is finer than a bin of the drift index, which holds a tenth of all lengths.
-const PER_DOUBLING: u64 = 32;
+const BUCKETS_PER_DOUBLING: u64 = 32;
 
 /// Maximum length in tokens: 16,777,215, well above every existing context window. Longer lengths are stored as this
 /// value.
 const MAX_LENGTH: u64 = (1 << 24) - 1;
 
-/// Total number of buckets: one for each length below [`PER_DOUBLING`], then 19 doublings of [`PER_DOUBLING`] buckets,
-/// up to [`MAX_LENGTH`].
+/// Total number of buckets: one for each length below [`BUCKETS_PER_DOUBLING`], and then [`BUCKETS_PER_DOUBLING`] for
+/// each of 19 doublings, up to [`MAX_LENGTH`].
 const BUCKETS: usize = 640;
 
 /// Index of a bucket on the grid.
@@ -20,18 +20,18 @@ const BUCKETS: usize = 640;
 pub(super) struct Bucket(u16);
 
 impl Bucket {
-    pub(super) fn of(length: u64) -> Self {
+    pub(super) fn from_length(length: u64) -> Self {
         let length = length.min(MAX_LENGTH);
-        let doublings = (length / PER_DOUBLING).checked_ilog2().unwrap_or(0);
-        let place = u64::from(doublings) * PER_DOUBLING + (length >> doublings);
+        let doublings = (length / BUCKETS_PER_DOUBLING).checked_ilog2().unwrap_or(0);
+        let place = u64::from(doublings) * BUCKETS_PER_DOUBLING + (length >> doublings);
         Self(u16::try_from(place).unwrap_or(u16::MAX))
     }
 
     /// Returns the shortest length in the bucket. A saved baseline represents all lengths in the bucket by this length.
     pub(super) fn shortest(self) -> u64 {
         let place = u64::from(self.0);
-        let doublings = (place / PER_DOUBLING).saturating_sub(1);
-        (place - doublings * PER_DOUBLING) << doublings
+        let doublings = (place / BUCKETS_PER_DOUBLING).saturating_sub(1);
+        (place - doublings * BUCKETS_PER_DOUBLING) << doublings
     }
 
     /// Returns the bucket for the next shorter lengths; `None` for the first bucket.
@@ -123,34 +123,34 @@ mod tests {
         let mut before = None;
         for place in 0..u16::try_from(BUCKETS).unwrap() {
             let shortest = Bucket(place).shortest();
-            assert_eq!(Bucket::of(shortest), Bucket(place));
+            assert_eq!(Bucket::from_length(shortest), Bucket(place));
             if let Some(longest) = shortest.checked_sub(1) {
-                assert_eq!(Some(Bucket::of(longest)), before, "{longest}");
+                assert_eq!(Some(Bucket::from_length(longest)), before, "{longest}");
             }
             before = Some(Bucket(place));
         }
-        assert_eq!(Some(Bucket::of(MAX_LENGTH)), before);
-        assert_eq!(Some(Bucket::of(u64::MAX)), before);
-        assert_eq!(Bucket::of(0).below(), None);
+        assert_eq!(Some(Bucket::from_length(MAX_LENGTH)), before);
+        assert_eq!(Some(Bucket::from_length(u64::MAX)), before);
+        assert_eq!(Bucket::from_length(0).below(), None);
     }
 
     #[test]
     fn removed_lengths_leave_no_trace() {
         let mut lengths = Lengths::default();
-        lengths.add(Bucket::of(7), 2);
-        lengths.add(Bucket::of(900), 1);
-        lengths.remove(Bucket::of(7));
-        lengths.remove(Bucket::of(8));
+        lengths.add(Bucket::from_length(7), 2);
+        lengths.add(Bucket::from_length(900), 1);
+        lengths.remove(Bucket::from_length(7));
+        lengths.remove(Bucket::from_length(8));
         let held: Vec<_> = lengths.iter().collect();
-        assert_eq!(held, [(Bucket::of(7), 1), (Bucket::of(900), 1)]);
+        assert_eq!(held, [(Bucket::from_length(7), 1), (Bucket::from_length(900), 1)]);
         assert_eq!(lengths.total(), 2);
     }
 
     #[test]
     fn a_full_bucket_loses_as_little_as_possible() {
         let mut lengths = Lengths::default();
-        lengths.add(Bucket::of(7), u32::MAX);
-        lengths.add(Bucket::of(7), 1);
+        lengths.add(Bucket::from_length(7), u32::MAX);
+        lengths.add(Bucket::from_length(7), 1);
         assert_eq!(lengths.total(), u64::from(u32::MAX));
     }
 
@@ -159,25 +159,25 @@ mod tests {
         fn the_latest_lengths_are_kept(list in prop::collection::vec(0_u64..1_000, 0..200), most in 1_usize..50) {
             let mut window = Window::default();
             for length in &list {
-                window.add(Bucket::of(*length), most);
+                window.add(Bucket::from_length(*length), most);
             }
             let mut latest = Lengths::default();
             for length in &list[list.len().saturating_sub(most)..] {
-                latest.add(Bucket::of(*length), 1);
+                latest.add(Bucket::from_length(*length), 1);
             }
             prop_assert_eq!(window.lengths(), &latest);
         }
 
         #[test]
         fn a_length_is_known_to_one_part_in_32(length in 0..=MAX_LENGTH) {
-            let actual = Bucket::of(length).shortest();
+            let actual = Bucket::from_length(length).shortest();
             prop_assert!(actual <= length && (length - actual) * 32 <= length, "{} for {}", actual, length);
             prop_assert!(length >= 64 || actual == length);
         }
 
         #[test]
         fn longer_lengths_lie_in_later_buckets(one in any::<u64>(), other in any::<u64>()) {
-            prop_assert_eq!(one <= other, Bucket::of(one) <= Bucket::of(other) && one <= other);
+            prop_assert_eq!(one <= other, Bucket::from_length(one) <= Bucket::from_length(other) && one <= other);
         }
     }
 }

@@ -162,7 +162,7 @@ impl Drift {
         let tracks = self.models.get_mut(model_key).into_iter().flatten();
         for (track, length) in tracks.zip(lengths) {
             if let Some(length) = length {
-                track.record(at, Bucket::of(length), self.config.exchanges);
+                track.record(at, Bucket::from_length(length), self.config.exchanges);
             }
         }
     }

@@ -131,7 +131,7 @@ impl Entry {
 fn lengths(pairs: &[(u64, u32)]) -> Lengths {
     let mut lengths = Lengths::default();
     for (length, times) in pairs {
-        lengths.add(Bucket::of(*length), *times);
+        lengths.add(Bucket::from_length(*length), *times);
     }
     lengths
 }

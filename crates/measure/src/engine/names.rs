@@ -48,7 +48,7 @@ const fn name(engine: Engine, meaning: Meaning, name: &'static str) -> Name {
     Name { engine, meaning, name, only: None }
 }
 
-const fn only(name: Name, label: &'static str, value: &'static str) -> Name {
+const fn with_label(name: Name, label: &'static str, value: &'static str) -> Name {
     Name { only: Some((label, value)), ..name }
 }
 
@@ -66,7 +66,7 @@ pub(super) const NAMES: &[Name] = &[
     name(Vllm, Hits, "vllm:prefix_cache_hits_total"),
     name(Vllm, Hits, "vllm:gpu_prefix_cache_hits_total"),
     name(Vllm, PrefixShare, "vllm:gpu_prefix_cache_hit_rate"),
-    only(name(Vllm, Awake, "vllm:engine_sleep_state"), "sleep_state", "awake"),
+    with_label(name(Vllm, Awake, "vllm:engine_sleep_state"), "sleep_state", "awake"),
     name(Sglang, Waiting, "sglang:num_queue_reqs"),
     name(Sglang, Running, "sglang:num_running_reqs"),
     name(Sglang, KvCache, "sglang:token_usage"),
@@ -82,10 +82,10 @@ pub(super) const NAMES: &[Name] = &[
     name(LlamaCpp, Waiting, "llamacpp:requests_deferred"),
     name(LlamaCpp, Running, "llamacpp:requests_processing"),
     name(LlamaCpp, KvCache, "llamacpp:kv_cache_usage_ratio"),
-    only(name(Triton, Waiting, "nv_trt_llm_request_metrics"), "request_type", "waiting"),
+    with_label(name(Triton, Waiting, "nv_trt_llm_request_metrics"), "request_type", "waiting"),
     name(Triton, Waiting, "nv_inference_pending_request_count"),
-    only(name(Triton, Running, "nv_trt_llm_request_metrics"), "request_type", "scheduled"),
-    only(
+    with_label(name(Triton, Running, "nv_trt_llm_request_metrics"), "request_type", "scheduled"),
+    with_label(
         name(Triton, KvCache, "nv_trt_llm_kv_cache_block_metrics"),
         "kv_cache_block_type",
         "fraction",

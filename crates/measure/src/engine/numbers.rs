@@ -124,7 +124,7 @@ impl PageMetrics {
 
     fn reading(&self, engine: Engine) -> EngineReading {
         let mut implausible = 0;
-        let mut number = |meaning: Meaning, fold: fn(&Series) -> Result<f64, Implausible>| {
+        let mut number = |meaning: Meaning, fold: fn(&Series) -> Result<f64, ImplausibleValue>| {
             let value = fold(self.of(engine, meaning)?);
             implausible += u64::from(value.is_err());
             value.ok()
@@ -160,7 +160,7 @@ impl PageMetrics {
 
 /// Error for a value that cannot be true.
 #[derive(Clone, Copy, Debug)]
-struct Implausible;
+struct ImplausibleValue;
 
 impl Series {
     fn add(&mut self, sample: &Sample<'_>) {
@@ -185,36 +185,39 @@ impl Series {
     }
 
     /// Sums current requests or counters over all series.
-    fn sum(&self) -> Result<f64, Implausible> {
-        let sum: f64 = self.each_within(MAX_COUNT)?.sum();
-        if sum <= MAX_COUNT { Ok(sum) } else { Err(Implausible) }
+    fn sum(&self) -> Result<f64, ImplausibleValue> {
+        let sum: f64 = self.plausible_values(MAX_COUNT)?.sum();
+        if sum <= MAX_COUNT { Ok(sum) } else { Err(ImplausibleValue) }
     }
 
     /// Returns the greatest ratio.
-    fn fullest(&self) -> Result<f64, Implausible> {
-        Ok(self.each_within(1.0)?.fold(0.0, f64::max))
+    fn fullest(&self) -> Result<f64, ImplausibleValue> {
+        Ok(self.plausible_values(1.0)?.fold(0.0, f64::max))
     }
 
     /// Returns the mean ratio, or NaN if no sample has a ratio. −1 counts as no ratio: vLLM before version 1 writes −1
     /// until its first cache query.
-    fn mean_share(&self) -> Result<f64, Implausible> {
+    fn mean_share(&self) -> Result<f64, ImplausibleValue> {
         let mut ratios = Self { values: self.values.clone(), too_many: self.too_many };
         ratios.values.retain(|_, value| (*value + 1.0).abs() >= f64::EPSILON);
-        Ok(ratios.each_within(1.0)?.sum::<f64>() / ratios.values.len() as f64)
+        Ok(ratios.plausible_values(1.0)?.sum::<f64>() / ratios.values.len() as f64)
     }
 
     /// Returns the latest of the times, which are in seconds since 1970.
-    fn latest(&self) -> Result<WallTime, Implausible> {
-        let latest = self.each_within(MAX_START_TIME)?.fold(0.0, f64::max);
-        let since = std::time::Duration::try_from_secs_f64(latest).map_err(|_| Implausible)?;
+    fn latest(&self) -> Result<WallTime, ImplausibleValue> {
+        let latest = self.plausible_values(MAX_START_TIME)?.fold(0.0, f64::max);
+        let since = std::time::Duration::try_from_secs_f64(latest).map_err(|_| ImplausibleValue)?;
         Ok(WallTime::default() + since)
     }
 
     /// Returns all values, each between 0 and `max`.
-    fn each_within(&self, max: f64) -> Result<impl Iterator<Item = f64> + '_, Implausible> {
+    fn plausible_values(
+        &self,
+        max: f64,
+    ) -> Result<impl Iterator<Item = f64> + '_, ImplausibleValue> {
         let plausible = |value: &f64| (0.0..=max).contains(value);
         if self.too_many || !self.values.values().all(plausible) {
-            return Err(Implausible);
+            return Err(ImplausibleValue);
         }
         Ok(self.values.values().copied())
     }

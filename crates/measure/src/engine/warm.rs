@@ -54,7 +54,7 @@ impl Default for Config {
 
 /// Largest difference between two reported start times of the same process. Clocks have a resolution of 10 ms, and
 /// parallel ranks start one after another.
-const SAME_START: Duration = Duration::from_secs(1);
+const START_TIME_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Warm-up state machine of one backend.
 #[derive(Debug, Default)]
@@ -158,7 +158,7 @@ impl WarmupTracker {
         let before = self.process;
         let is_same = |before: Process| {
             let apart = before.started.unix_nanos().abs_diff(started.unix_nanos());
-            Duration::from_nanos(apart) < SAME_START
+            Duration::from_nanos(apart) < START_TIME_TOLERANCE
         };
         if before.is_some_and(is_same) {
             return;

@@ -224,7 +224,7 @@ pub struct Percentiles {
 }
 
 /// Length of the longest window.
-pub const LONGEST_WINDOW: Duration = Duration::from_secs(300);
+pub const MAX_WINDOW: Duration = Duration::from_secs(300);
 
 /// Largest number of model keys in the life of a process. Further ones are counted under the name `other`.
 ///

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::load::recent::{Recent, Segment};
-use crate::load::{FinishedRequest, LONGEST_WINDOW, ModelKey, ModelReading, Throughput};
+use crate::load::{FinishedRequest, MAX_WINDOW, ModelKey, ModelReading, Throughput};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
+const SLOT_COUNT: u64 = MAX_WINDOW.as_secs();
 
 /// Token counts of the last 5 minutes for one model key. The three windows of 300 one-second slots take 7 KiB; `Recent`
 /// needs more memory.
@@ -29,7 +29,7 @@ pub struct ModelLoad {
 
 impl ModelLoad {
     pub(super) fn new() -> Self {
-        let slots = || RollingWindow::new(SECOND, FULL_SLOTS.try_into().unwrap_or(usize::MAX));
+        let slots = || RollingWindow::new(SECOND, SLOT_COUNT.try_into().unwrap_or(usize::MAX));
         Self {
             streamed: slots(),
             whole: slots(),
@@ -69,7 +69,7 @@ impl ModelLoad {
     /// Returns whether the last record is so old that every window is empty.
     pub(super) fn is_idle(&self, at: MonotonicInstant) -> bool {
         let now = self.streamed.number(at);
-        now.saturating_sub(self.streamed.number(self.latest)) > FULL_SLOTS
+        now.saturating_sub(self.streamed.number(self.latest)) > SLOT_COUNT
     }
 
     /// Returns the throughput and statistics of this model key, and adds the statistics to `all`.
@@ -98,7 +98,7 @@ fn spread(slots: &mut RollingWindow<f64>, over: Range<MonotonicInstant>, tokens:
         return;
     }
     let per_second = tokens / length.as_secs_f64();
-    let first = slots.number(from).max(last.saturating_sub(FULL_SLOTS));
+    let first = slots.number(from).max(last.saturating_sub(SLOT_COUNT));
     for number in first..=last {
         let begin = MonotonicInstant::from_secs(number);
         let share = to.min(begin + SECOND).since(from.max(begin));
@@ -123,7 +123,7 @@ pub(super) fn throughput(at: MonotonicInstant, tracks: &[&ModelLoad]) -> [Throug
             latest: (latest > 0).then(|| all(latest) / latest as f64),
             ten_seconds: mean(10),
             minute: mean(60),
-            five_minutes: mean(FULL_SLOTS),
+            five_minutes: mean(SLOT_COUNT),
             peak: None,
         }
     };
@@ -135,7 +135,7 @@ pub(super) fn throughput(at: MonotonicInstant, tracks: &[&ModelLoad]) -> [Throug
         let outputs = tracks.iter().flat_map(|track| [&track.streamed, &track.whole]);
         outputs.fold(0.0, |all, slots| all + slots.get(second).unwrap_or(&0.0))
     };
-    let full = now.saturating_sub(FULL_SLOTS)..now;
+    let full = now.saturating_sub(SLOT_COUNT)..now;
     let peak = (now > 0).then(|| full.map(in_second).fold(0.0, f64::max));
     [input, Throughput { peak, ..output }]
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::load::{FinishedRequest, LONGEST_WINDOW, Percentiles, Summary};
+use crate::load::{FinishedRequest, MAX_WINDOW, Percentiles, Summary};
 use crate::timing::{OutputRateRange, VOICE_RATE};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
@@ -12,7 +12,7 @@ use tokengauge_types::rolling_window::RollingWindow;
 /// Length of a segment: a tenth of the longest window. Statistics cover ten segments, that is 4½ to 5 min, because the
 /// last segment is still filling.
 const SEGMENT: Duration = Duration::from_secs(30);
-const SEGMENTS: u64 = LONGEST_WINDOW.as_secs() / SEGMENT.as_secs();
+const SEGMENTS: u64 = MAX_WINDOW.as_secs() / SEGMENT.as_secs();
 
 /// Significant digits of a histogram. Two digits make percentiles accurate to 1 %.
 const DIGITS: u8 = 2;

@@ -6,11 +6,11 @@ use tokengauge_types::event::{Direction, Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
 
 /// Close codes that mean success. A close frame without a code also means success.
-const FINE: [u16; 2] = [1000, 1001];
+const SUCCESS_CODES: [u16; 2] = [1000, 1001];
 
 /// Close codes that blame the client: protocol, type, text, policy, size, missing extension. The last two codes, from
 /// the IANA registry, mean unauthorized and forbidden.
-const CLIENT_TO_BLAME: [u16; 8] = [1002, 1003, 1007, 1008, 1009, 1010, 3000, 3003];
+const CLIENT_ERROR_CODES: [u16; 8] = [1002, 1003, 1007, 1008, 1009, 1010, 3000, 3003];
 
 /// Observed traffic of a WebSocket.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -70,7 +70,7 @@ impl WebSocket {
         if let Some(code) = self.failing_code() {
             let kind = session.error.clone();
             let mistaken = kind.as_ref().is_some_and(|kind| blames_client(kind.as_str()));
-            let error_source = if mistaken || CLIENT_TO_BLAME.contains(&code) {
+            let error_source = if mistaken || CLIENT_ERROR_CODES.contains(&code) {
                 ErrorSource::Client
             } else {
                 ErrorSource::Upstream
@@ -104,7 +104,7 @@ impl WebSocket {
     /// Returns the code of the upstream's close frame if the code reports an error.
     fn failing_code(&self) -> Option<u16> {
         let closed = self.closed.filter(|closed| closed.by == Direction::Response)?;
-        closed.code.filter(|code| !FINE.contains(code))
+        closed.code.filter(|code| !SUCCESS_CODES.contains(code))
     }
 }
 

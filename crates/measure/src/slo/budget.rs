@@ -63,7 +63,7 @@ impl Window {
     }
 
     /// Returns the non-empty slots.
-    pub(super) fn held(&self) -> Vec<Slot> {
+    pub(super) fn non_empty_slots(&self) -> Vec<Slot> {
         let held = self.slots.numbered();
         held.filter(|(_, counts)| **counts != Counts::default())
             .map(|(number, counts)| (number, counts.good, counts.bad))
@@ -105,7 +105,7 @@ impl Window {
 
 /// Progress of an error budget.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Course {
+pub(super) struct BudgetForecast {
     /// Remaining ratio of the budget.
     pub(super) budget: f64,
     /// Burn rate, assumed to continue.
@@ -115,7 +115,7 @@ pub(super) struct Course {
     pub(super) covered: Duration,
 }
 
-impl Course {
+impl BudgetForecast {
     /// Returns the time until the budget is spent, as a lower bound. Assumes constant traffic and a constant burn rate.
     ///
     /// For a fully covered window W with remaining budget b, a burn rate B spends the budget in b·W ÷ B. For example, a
@@ -256,7 +256,7 @@ mod tests {
         }
         let now = MonotonicInstant::from_secs(1_000);
         let length = Duration::from_secs(300);
-        let mut after = Window::restored(length, &before.held(), now).unwrap();
+        let mut after = Window::restored(length, &before.non_empty_slots(), now).unwrap();
         for second in 1_000..1_400 {
             let at = MonotonicInstant::from_secs(second);
             assert_eq!(after.counts(at), before.counts(at), "{second}");
@@ -272,39 +272,39 @@ mod tests {
         assert_eq!(full.counts(now).burn(0.5), Some(2.0), "it overflows nothing");
     }
 
-    fn course(budget: f64, burn: f64, covered: u64) -> Option<f64> {
-        let course = Course {
+    fn forecast(budget: f64, burn: f64, covered: u64) -> Option<f64> {
+        let forecast = BudgetForecast {
             budget,
             burn,
             window: Duration::from_secs(MONTH),
             covered: Duration::from_secs(covered),
         };
-        course.exhaustion().map(|time| time.as_secs_f64() / HOUR as f64)
+        forecast.exhaustion().map(|time| time.as_secs_f64() / HOUR as f64)
     }
 
     /// The time until a full 30-day budget is spent equals the table in the SRE workbook, for each burn rate.
     #[test]
     fn a_full_budget_lasts_as_long_as_in_the_sre_workbook() {
-        close(course(1.0, 14.4, MONTH), 50.0);
-        close(course(1.0, 6.0, MONTH), 120.0);
-        close(course(1.0, 3.0, MONTH), 240.0);
-        close(course(0.5, 14.4, MONTH), 25.0);
-        close(course(1.0, 1_000.0, MONTH), 0.72);
+        close(forecast(1.0, 14.4, MONTH), 50.0);
+        close(forecast(1.0, 6.0, MONTH), 120.0);
+        close(forecast(1.0, 3.0, MONTH), 240.0);
+        close(forecast(0.5, 14.4, MONTH), 25.0);
+        close(forecast(1.0, 1_000.0, MONTH), 0.72);
     }
 
     #[test]
     fn a_slow_burn_or_a_spent_budget_has_no_end() {
-        assert_eq!(course(0.5, 1.0, MONTH), None, "earned as fast as it burns");
-        assert_eq!(course(0.5, 0.0, MONTH), None);
-        assert_eq!(course(0.0, 14.4, MONTH), None);
-        assert_eq!(course(-3.0, 14.4, MONTH), None);
-        assert!(course(1e-9, 1.000_001, MONTH).is_some());
+        assert_eq!(forecast(0.5, 1.0, MONTH), None, "earned as fast as it burns");
+        assert_eq!(forecast(0.5, 0.0, MONTH), None);
+        assert_eq!(forecast(0.0, 14.4, MONTH), None);
+        assert_eq!(forecast(-3.0, 14.4, MONTH), None);
+        assert!(forecast(1e-9, 1.000_001, MONTH).is_some());
     }
 
     #[test]
     fn while_the_window_fills_each_event_increases_the_budget() {
-        close(course(0.5, 2.0, 10 * DAY), 5.0 * 24.0);
-        close(course(0.5, 11.0, 10 * DAY), 12.0);
+        close(forecast(0.5, 2.0, 10 * DAY), 5.0 * 24.0);
+        close(forecast(0.5, 11.0, 10 * DAY), 12.0);
     }
 
     proptest! {
@@ -315,7 +315,7 @@ mod tests {
             burn in 1.001_f64..1_000.0,
             covered in 1_u64..=MONTH,
         ) {
-            let end = course(budget, burn, covered).unwrap() * HOUR as f64;
+            let end = forecast(budget, burn, covered).unwrap() * HOUR as f64;
             let spent = (1.0 - budget) * covered as f64 + burn * end;
             let allowed = (covered as f64 + end).min(MONTH as f64);
             prop_assert!((spent - allowed).abs() < 1e-3, "{} of {}", spent, allowed);

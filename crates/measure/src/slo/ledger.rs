@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::record::{Record, Verdict};
-use crate::slo::budget::{Counts, Course, Window};
+use crate::slo::budget::{BudgetForecast, Counts, Window};
 use crate::slo::coverage::Coverage;
 use crate::slo::scope::{Filter, Subject};
 use crate::slo::slices::{ClosedSlice, Slices};
@@ -254,7 +254,7 @@ impl SloHistory {
             identity: identity(&self.objective),
             since: self.coverage.start().nanos(),
             gaps: self.coverage.gaps().iter().map(gap).collect(),
-            windows: windows.map(Window::held).collect(),
+            windows: windows.map(Window::non_empty_slots).collect(),
         }
     }
 
@@ -290,7 +290,8 @@ impl SloHistory {
         let budget = counts.budget(target);
         let burn = |window: &Window| window.counts(at).burn(target);
         let [_, _, last_hour, ..] = &self.burn;
-        let course = || Some(Course { budget: budget?, burn: burn(last_hour)?, window, covered });
+        let forecast =
+            || Some(BudgetForecast { budget: budget?, burn: burn(last_hour)?, window, covered });
         Reading {
             objective: self.objective.clone(),
             good: self.total.good,
@@ -303,7 +304,7 @@ impl SloHistory {
                 is_covered.then(|| burn(window)).flatten()
             }),
             covered,
-            exhaustion: course().and_then(Course::exhaustion),
+            exhaustion: forecast().and_then(BudgetForecast::exhaustion),
         }
     }
 }

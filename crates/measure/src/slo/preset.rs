@@ -39,15 +39,15 @@ pub struct PresetObjective {
 
 /// Target for availability. The target allows 3 h 36 min of full outage in 30 days, enough for one bad afternoon of a
 /// provider.
-const AVAILABLE: f64 = 0.995;
+const AVAILABILITY_TARGET: f64 = 0.995;
 
 /// Target for latencies: one request in twenty may be slow. Prompt lengths differ by a factor of a thousand, so a
 /// stricter target would depend on the longest prompts only.
-const MOSTLY: f64 = 0.95;
+const LATENCY_TARGET: f64 = 0.95;
 
 /// Target for stalls: one stream in a hundred may stall. A stall is rarer and worse than a slow request, because users
 /// abandon the stream.
-const SELDOM_STALLED: f64 = 0.99;
+const STALL_FREE_TARGET: f64 = 0.99;
 
 impl Preset {
     pub const fn objectives(self) -> &'static [PresetObjective] {
@@ -61,7 +61,7 @@ impl Preset {
     }
 }
 
-const fn promise(name: &'static str, indicator: Sli, target: f64) -> PresetObjective {
+const fn objective(name: &'static str, indicator: Sli, target: f64) -> PresetObjective {
     PresetObjective { name, indicator, target }
 }
 
@@ -70,55 +70,55 @@ const fn millis(millis: u64) -> Duration {
 }
 
 const CHAT: &[PresetObjective] = &[
-    promise("availability", Sli::Availability, AVAILABLE),
+    objective("availability", Sli::Availability, AVAILABILITY_TARGET),
     // Time to first token of 500 ms: half a second feels immediate, and from one second on, attention drifts.
-    promise("ttft", Sli::TimeToFirstToken(millis(500)), MOSTLY),
+    objective("ttft", Sli::TimeToFirstToken(millis(500)), LATENCY_TARGET),
     // 30 tokens per second, enough for skimming: six times the reading speed of 240 words, or about 320 tokens, a
     // minute.
-    promise("output_rate", Sli::OutputRate(30.0), MOSTLY),
-    promise("stall_free", Sli::StallFree, SELDOM_STALLED),
+    objective("output_rate", Sli::OutputRate(30.0), LATENCY_TARGET),
+    objective("stall_free", Sli::StallFree, STALL_FREE_TARGET),
 ];
 
 const VOICE: &[PresetObjective] = &[
-    promise("availability", Sli::Availability, AVAILABLE),
+    objective("availability", Sli::Availability, AVAILABILITY_TARGET),
     // Time to first visible token of 300 ms. Turns in a conversation are 200 ms apart, and speech recognition and
     // synthesis take part of the tolerable delay. The SLI uses the first visible token because reasoning is not spoken.
-    promise("first_visible", Sli::FirstVisible(millis(300)), MOSTLY),
+    objective("first_visible", Sli::FirstVisible(millis(300)), LATENCY_TARGET),
     // Synthesis works on whole sentences. At this rate a sentence of 25 tokens is complete in a quarter of a second.
-    promise("output_rate", Sli::OutputRate(rates::VOICE_RATE), MOSTLY),
+    objective("output_rate", Sli::OutputRate(rates::VOICE_RATE), LATENCY_TARGET),
     // A stall causes dead air.
-    promise("stall_free", Sli::StallFree, SELDOM_STALLED),
+    objective("stall_free", Sli::StallFree, STALL_FREE_TARGET),
 ];
 
 const CODE: &[PresetObjective] = &[
-    promise("availability", Sli::Availability, AVAILABLE),
+    objective("availability", Sli::Availability, AVAILABILITY_TARGET),
     // Time to first token of 1 s, the time for which users hold a thought while they wait. Prompts that contain files
     // take longer to process than chat prompts.
-    promise("ttft", Sli::TimeToFirstToken(millis(1_000)), MOSTLY),
+    objective("ttft", Sli::TimeToFirstToken(millis(1_000)), LATENCY_TARGET),
     // Code is not read word by word: 60 lines, about 600 tokens, are complete in ten seconds.
-    promise("output_rate", Sli::OutputRate(60.0), MOSTLY),
-    promise("stall_free", Sli::StallFree, SELDOM_STALLED),
+    objective("output_rate", Sli::OutputRate(60.0), LATENCY_TARGET),
+    objective("stall_free", Sli::StallFree, STALL_FREE_TARGET),
 ];
 
 const BATCH: &[PresetObjective] = &[
     // Jobs are retried. One failure in a hundred costs time that no user notices.
-    promise("availability", Sli::Availability, 0.99),
+    objective("availability", Sli::Availability, 0.99),
     // Duration limit of 600 s, the default timeout of the OpenAI and Anthropic clients.
-    promise("duration", Sli::Duration(Duration::from_secs(600)), MOSTLY),
+    objective("duration", Sli::Duration(Duration::from_secs(600)), LATENCY_TARGET),
     // At 10 tokens per second, a long job response of 4,096 tokens takes 7 of the 10 min. The SLI uses the total rate,
     // because queueing and prefill cost a job as much as decoding.
-    promise("total_rate", Sli::TotalRate(10.0), MOSTLY),
+    objective("total_rate", Sli::TotalRate(10.0), LATENCY_TARGET),
 ];
 
 const AGENT: &[PresetObjective] = &[
     // At a target of 99.9 %, one in fifty agent runs with 20 steps fails. At 99.5 %, one in ten would fail.
-    promise("availability", Sli::Availability, 0.999),
+    objective("availability", Sli::Availability, 0.999),
     // With 500 ms per step, a run of 20 steps waits at most 10 s for first tokens.
-    promise("ttft", Sli::TimeToFirstToken(millis(500)), MOSTLY),
+    objective("ttft", Sli::TimeToFirstToken(millis(500)), LATENCY_TARGET),
     // At 30 tokens per second, a tool call of about 150 tokens is complete in 5 s.
-    promise("output_rate", Sli::OutputRate(30.0), MOSTLY),
+    objective("output_rate", Sli::OutputRate(30.0), LATENCY_TARGET),
     // At a target of 99.5 %, one in ten runs with 20 steps stalls. At 99 %, one in five would stall.
-    promise("stall_free", Sli::StallFree, 0.995),
+    objective("stall_free", Sli::StallFree, 0.995),
 ];
 
 #[cfg(test)]
@@ -141,14 +141,14 @@ mod tests {
             .collect();
         let shown: Vec<_> = rows.iter().map(|row| row[1..5].join(" ")).collect();
         let promised = Preset::ALL.into_iter().flat_map(|preset| {
-            preset.objectives().iter().map(move |promise| {
-                let bound = match (promise.indicator.longest(), promise.indicator.lowest()) {
+            preset.objectives().iter().map(move |objective| {
+                let bound = match (objective.indicator.longest(), objective.indicator.lowest()) {
                     (Some(longest), _) => format!("{longest:?}"),
                     (_, Some(lowest)) => format!("{lowest} tokens/s"),
                     (None, None) => "–".to_owned(),
                 };
-                let target = (promise.target * 1_000.0).round() / 10.0;
-                format!("`{}` `{}` {bound} {target} %", preset.as_str(), promise.name)
+                let target = (objective.target * 1_000.0).round() / 10.0;
+                format!("`{}` `{}` {bound} {target} %", preset.as_str(), objective.name)
             })
         });
         assert_eq!(shown, promised.collect::<Vec<_>>());

@@ -43,10 +43,12 @@ impl Sli {
         match self {
             Self::Availability => Some(result.verdict()),
             Self::Duration(_) | Self::TotalRate(_) if session => None,
-            Self::Duration(limit) => Some(duration(record, limit, result)),
-            Self::TotalRate(floor) => {
-                call.series.operation.generates().then(|| total_rate(record, call, floor, result))
-            }
+            Self::Duration(limit) => Some(judge_duration(record, limit, result)),
+            Self::TotalRate(floor) => call
+                .series
+                .operation
+                .generates()
+                .then(|| judge_total_rate(record, call, floor, result)),
             Self::SystemRate { .. } => None,
             Self::TimeToFirstToken(_)
             | Self::FirstVisible(_)
@@ -60,26 +62,26 @@ impl Sli {
             }
             Self::TimeToFirstToken(limit) => {
                 let time = record.points.time_to_first_token();
-                Some(first(record, call, time, limit, result))
+                Some(judge_first_token(record, call, time, limit, result))
             }
             Self::FirstVisible(limit) => {
                 let time = record.points.time_to_visible();
-                Some(first(record, call, time, limit, result))
+                Some(judge_first_token(record, call, time, limit, result))
             }
             Self::OutputRate(floor) | Self::TokensAboveRate(floor) => {
-                Some(held_against(call.rates.output, |rate| rate >= floor))
+                Some(judge_measured(call.rates.output, |rate| rate >= floor))
             }
             Self::InterToken(limit) => {
                 // Without an output rate, the decode time is not reliable.
                 let rated = call.rates.output.and(call.rates.time_per_output_token);
-                Some(held_against(rated, |time| time <= limit))
+                Some(judge_measured(rated, |time| time <= limit))
             }
-            Self::StallFree => Some(stall_free(call, result)),
+            Self::StallFree => Some(judge_stalls(call, result)),
         }
     }
 }
 
-fn held_against<T>(measured: Option<T>, is_good: impl FnOnce(T) -> bool) -> Verdict {
+fn judge_measured<T>(measured: Option<T>, is_good: impl FnOnce(T) -> bool) -> Verdict {
     match measured.map(is_good) {
         Some(true) => Verdict::Good,
         Some(false) => Verdict::Bad,
@@ -87,7 +89,7 @@ fn held_against<T>(measured: Option<T>, is_good: impl FnOnce(T) -> bool) -> Verd
     }
 }
 
-fn duration(record: &Record, limit: Duration, result: RequestResult) -> Verdict {
+fn judge_duration(record: &Record, limit: Duration, result: RequestResult) -> Verdict {
     let Some(took) = record.points.duration() else {
         return Verdict::Excluded;
     };
@@ -96,12 +98,12 @@ fn duration(record: &Record, limit: Duration, result: RequestResult) -> Verdict 
         // The exchange would have ended in time if the client had read without pauses.
         RequestResult::Served if took.saturating_sub(record.blocked) <= limit => Verdict::Excluded,
         RequestResult::Served | RequestResult::Failed => Verdict::Bad,
-        RequestResult::Excused if gave_up_after(record, limit) => Verdict::Bad,
+        RequestResult::Excused if disconnected_after(record, limit) => Verdict::Bad,
         RequestResult::Excused => Verdict::Excluded,
     }
 }
 
-fn total_rate(record: &Record, call: &Call, floor: f64, result: RequestResult) -> Verdict {
+fn judge_total_rate(record: &Record, call: &Call, floor: f64, result: RequestResult) -> Verdict {
     let (Some(rate), Some(took)) = (call.rates.total, record.points.duration()) else {
         return Verdict::Excluded;
     };
@@ -119,7 +121,7 @@ fn total_rate(record: &Record, call: &Call, floor: f64, result: RequestResult) -
 }
 
 /// Judges the time to the first token or to the first visible token.
-fn first(
+fn judge_first_token(
     record: &Record,
     call: &Call,
     time: Option<Duration>,
@@ -134,7 +136,9 @@ fn first(
         Some(_) => Verdict::Bad,
         None => match result {
             RequestResult::Failed => Verdict::Bad,
-            RequestResult::Excused if !unobserved && gave_up_after(record, limit) => Verdict::Bad,
+            RequestResult::Excused if !unobserved && disconnected_after(record, limit) => {
+                Verdict::Bad
+            }
             // A response without such a token: empty, a tool call, or only reasoning. None was due.
             RequestResult::Served | RequestResult::Excused => Verdict::Excluded,
         },
@@ -143,14 +147,14 @@ fn first(
 
 /// Returns whether the client disconnected only after `limit` had passed. Time in which the client did not read is not
 /// counted.
-fn gave_up_after(record: &Record, limit: Duration) -> bool {
+fn disconnected_after(record: &Record, limit: Duration) -> bool {
     let waited = record.points.duration().map(|took| took.saturating_sub(record.blocked));
     record.ending == Ending::ClientDisconnected && waited.is_some_and(|waited| waited > limit)
 }
 
 /// Judges stalls. A stall is bad, no matter how the stream ended. A stream without a stall is good only if it was
 /// served to its end.
-fn stall_free(call: &Call, result: RequestResult) -> Verdict {
+fn judge_stalls(call: &Call, result: RequestResult) -> Verdict {
     match result {
         // The unobserved part may have ended a silence early, or may have caused one.
         _ if call.complete == Completeness::Unobserved => Verdict::Excluded,

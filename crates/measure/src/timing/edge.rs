@@ -13,8 +13,8 @@ use tokengauge_types::clock::WallTime;
 /// value.
 const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
-/// Upper bound of numbers that are read as seconds. As a time, it lies in the year 5138.
-const SECONDS_BELOW: f64 = 1e11;
+/// Exclusive upper bound of numbers that are read as seconds. As a time, this bound lies in the year 5138.
+const MAX_SECONDS: f64 = 1e11;
 
 /// Returns `accept` − the earliest valid time in `starts`. `None` if no time is valid.
 ///
@@ -40,7 +40,7 @@ fn start(text: &str) -> Option<Duration> {
     }
     let number: f64 = number.parse().ok()?;
     let units = [1.0, 1e3, 1e6, 1e9];
-    let per_second = units.into_iter().find(|unit| number < SECONDS_BELOW * unit)?;
+    let per_second = units.into_iter().find(|unit| number < MAX_SECONDS * unit)?;
     Duration::try_from_secs_f64(number / per_second).ok()
 }
 

@@ -13,7 +13,7 @@ pub const BEAT_EVERY: Duration = Duration::from_millis(250);
 
 /// Minimum delay of a heartbeat that counts as a pause. Shorter delays are ordinary scheduling on a busy machine. They
 /// are well below every stall threshold, which is at least 250 ms.
-pub const LATE_FROM: Duration = Duration::from_millis(100);
+pub const MIN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Number of pauses that are kept. The latest pauses are enough, because stalls are judged as they happen.
 const MAX_PAUSES: usize = 64;
@@ -34,7 +34,7 @@ impl PauseDetector {
         };
         let due = last + BEAT_EVERY;
         let late = at.since(due);
-        if late >= LATE_FROM {
+        if late >= MIN_PAUSE {
             if self.known.len() == MAX_PAUSES {
                 self.known.pop_front();
             }
@@ -59,7 +59,7 @@ impl PauseDetector {
             .sum();
         let missing = self.last_beat.map_or(Duration::ZERO, |last| {
             let due = last + BEAT_EVERY;
-            if to.since(due) >= LATE_FROM { overlap(due, to) } else { Duration::ZERO }
+            if to.since(due) >= MIN_PAUSE { overlap(due, to) } else { Duration::ZERO }
         });
         known + missing
     }

@@ -26,7 +26,7 @@ pub fn render(report: &Report) -> String {
          <title>tokengauge report</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>Report</h1>\n"
     );
     if let Some(judgement) = &report.acceptance {
-        judged(&mut out, judgement);
+        write_acceptance(&mut out, judgement);
     }
     head(&mut out, report);
     for run in &report.runs {
@@ -54,7 +54,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-fn judged(out: &mut String, judgement: &AcceptanceResult) {
+fn write_acceptance(out: &mut String, judgement: &AcceptanceResult) {
     let (class, word) =
         if judgement.accepted { ("held", "Accepted") } else { ("broken", "Refused") };
     *out += &format!("<p class=\"verdict {class}\">{word}</p>\n");

@@ -117,19 +117,19 @@ pub fn tables(log: &Log, count: usize, group: impl Fn(&Row) -> Option<u32>) -> V
     }
     let mut tables: Vec<Statistics> =
         sums.into_iter().map(|sum| sum.into_statistics(log)).collect();
-    for (number, place) in SUMMARIES {
+    for (number, field) in SUMMARIES {
         for (id, summary) in summaries(log, *number, &group) {
             if let Some(table) = usize::try_from(id).ok().and_then(|id| tables.get_mut(id)) {
-                *place(table) = summary;
+                *field(table) = summary;
             }
         }
     }
     tables
 }
 
-type Place = fn(&mut Statistics) -> &mut Option<Summary>;
+type SummaryField = fn(&mut Statistics) -> &mut Option<Summary>;
 
-const SUMMARIES: &[(NumericField, Place)] = &[
+const SUMMARIES: &[(NumericField, SummaryField)] = &[
     (NumericField::OutputTps, |table| &mut table.output_tps),
     (NumericField::Ttft, |table| &mut table.ttft),
     (NumericField::Itl, |table| &mut table.itl),
@@ -151,7 +151,7 @@ fn summaries(
         .filter_map(|group| {
             sorted.clear();
             sorted.extend(group.iter().map(|(_, value)| *value));
-            Some((group.first()?.0, Summary::of_sorted(&sorted)))
+            Some((group.first()?.0, Summary::from_sorted(&sorted)))
         })
         .collect()
 }
@@ -244,7 +244,7 @@ pub struct Throughput {
 
 impl Throughput {
     /// Returns the mean rates over `seconds`. Returns `None` if the time is 0.
-    pub fn of(statistics: &Statistics, seconds: f64) -> Option<Self> {
+    pub fn from_statistics(statistics: &Statistics, seconds: f64) -> Option<Self> {
         (seconds > 0.0).then(|| Self {
             requests: statistics.requests as f64 / seconds,
             output_tokens: statistics.tokens.generated.map(|tokens| tokens / seconds),

@@ -63,7 +63,7 @@ fn cancelled_requests_have_no_error_rate_and_no_times() {
 #[test]
 fn throughput_covers_the_window() {
     let (_, tables) = tables_of(LOG);
-    let throughput = Throughput::of(&tables[0], 4.0).unwrap();
+    let throughput = Throughput::from_statistics(&tables[0], 4.0).unwrap();
     assert_eq!((throughput.requests, throughput.output_tokens), (0.75, Some(10.0)));
-    assert_eq!(Throughput::of(&tables[0], 0.0), None);
+    assert_eq!(Throughput::from_statistics(&tables[0], 0.0), None);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Messages, list, modality, word};
+use super::{Messages, list, modality, string_at};
 use crate::content::parts;
 
 pub(super) fn read(body: &Value, out: &mut Messages) {
@@ -12,23 +12,23 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
     }
     let system = body.get("systemInstruction").or_else(|| body.get("system_instruction"));
     for part in system.map_or(&[][..], |system| list(system, "parts")) {
-        out.instruct_or_leave_out(word(part, "text"));
+        out.add_instruction_or_leave_out(string_at(part, "text"));
     }
     for content in list(body, "contents").iter().chain(list(body, "content")) {
-        let role = match word(content, "role") {
+        let role = match string_at(content, "role") {
             Some("model") => "assistant",
             Some("function") => "tool",
             Some(role) => role,
             None => "user",
         };
         let parts = out.convert(list(content, "parts"), part);
-        out.say(role, None, parts);
+        out.add_message(role, None, parts);
     }
     // `input` is a field of the Interactions API.
     for input in list(body, "input") {
-        match input.as_str().or_else(|| word(input, "text")) {
-            Some(text) => out.say("user", None, vec![parts::text(text)]),
-            None => out.leave_out(),
+        match input.as_str().or_else(|| string_at(input, "text")) {
+            Some(text) => out.add_message("user", None, vec![parts::text(text)]),
+            None => out.count_left_out(),
         }
     }
     for tool in list(body, "tools") {
@@ -38,40 +38,40 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
 
 fn part(part: &Value) -> Option<Value> {
     let either = |camel: &str, snake: &str| part.get(camel).or_else(|| part.get(snake));
-    if let Some(text) = word(part, "text") {
+    if let Some(text) = string_at(part, "text") {
         let thought = part.get("thought").and_then(Value::as_bool) == Some(true);
         return Some(if thought { parts::reasoning(text) } else { parts::text(text) });
     }
     if let Some(call) = either("functionCall", "function_call") {
         let arguments = call.get("args").cloned().unwrap_or_default();
-        return Some(parts::tool_call(word(call, "id"), word(call, "name"), arguments));
+        return Some(parts::tool_call(string_at(call, "id"), string_at(call, "name"), arguments));
     }
     if let Some(answer) = either("functionResponse", "function_response") {
         let response = answer.get("response").cloned().unwrap_or_default();
         // A function response has an id only if the call had one. Otherwise its name identifies the call.
-        let id = word(answer, "id").or(word(answer, "name"));
+        let id = string_at(answer, "id").or(string_at(answer, "name"));
         return Some(parts::tool_response(id, response));
     }
     let file = either("fileData", "file_data")?;
-    let kind = word(file, "mimeType").or(word(file, "mime_type"));
-    let address = word(file, "fileUri").or(word(file, "file_uri"))?;
+    let kind = string_at(file, "mimeType").or(string_at(file, "mime_type"));
+    let address = string_at(file, "fileUri").or(string_at(file, "file_uri"))?;
     Some(parts::uri(modality(kind), address))
 }
 
 /// Converts an entry of the tool list: a list of functions, or tools that Google provides, each under its name.
 fn tools(tool: &Value, out: &mut Messages) {
     let Some(fields) = tool.as_object() else {
-        return out.leave_out();
+        return out.count_left_out();
     };
     for (kind, of) in fields {
         if !matches!(kind.as_str(), "functionDeclarations" | "function_declarations") {
-            out.offer(parts::tool(kind, None));
+            out.add_tool(parts::tool(kind, None));
             continue;
         }
         for function in of.as_array().map_or(&[][..], Vec::as_slice) {
             let schema = ["parameters", "parametersJsonSchema", "parameters_json_schema"];
             let schema = schema.into_iter().find_map(|key| function.get(key));
-            out.offer_function(function, schema);
+            out.add_function(function, schema);
         }
     }
 }

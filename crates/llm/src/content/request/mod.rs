@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CapturePolicy, MARGIN, MOST_PARTS, prefix};
+use super::{CapturePolicy, MAX_PARTS, REDACTION_MARGIN, prefix};
 use crate::budget::{MemoryPermit, RequestBudget};
 use crate::dialect::{Api, Family};
 
@@ -43,7 +43,7 @@ impl RequestCapture {
     pub fn new(policy: &Arc<CapturePolicy>, budget: &RequestBudget) -> Self {
         Self {
             policy: Arc::clone(policy),
-            permit: MemoryPermit::take(&budget.captures, 2 * (policy.max_bytes + MARGIN)),
+            permit: MemoryPermit::take(&budget.captures, 2 * (policy.max_bytes + REDACTION_MARGIN)),
             body: Vec::new(),
             cut: false,
             lost: false,
@@ -70,7 +70,7 @@ impl RequestCapture {
             self.cut = true;
             return;
         }
-        let room = (self.policy.max_bytes + MARGIN).saturating_sub(self.body.len());
+        let room = (self.policy.max_bytes + REDACTION_MARGIN).saturating_sub(self.body.len());
         let fits = bytes.get(..room).unwrap_or(bytes);
         self.body.extend_from_slice(fits);
         self.cut |= fits.len() < bytes.len();
@@ -133,12 +133,12 @@ impl Messages {
     }
 
     /// Counts content that has no converter.
-    const fn leave_out(&mut self) {
+    const fn count_left_out(&mut self) {
         self.left_out += 1;
     }
 
     /// Adds a message. A message without converted parts is left out.
-    fn say(&mut self, role: &str, name: Option<&str>, parts: Vec<Value>) {
+    fn add_message(&mut self, role: &str, name: Option<&str>, parts: Vec<Value>) {
         if !parts.is_empty() && self.has_room(parts.len()) {
             self.input.push(super::parts::message(role, name, parts));
         }
@@ -152,31 +152,31 @@ impl Messages {
     }
 
     /// Adds a system instruction. An instruction without text counts as left out.
-    fn instruct_or_leave_out(&mut self, text: Option<&str>) {
+    fn add_instruction_or_leave_out(&mut self, text: Option<&str>) {
         match text {
-            Some(text) => self.instruct(text),
-            None => self.leave_out(),
+            Some(text) => self.add_instruction(text),
+            None => self.count_left_out(),
         }
     }
 
     /// Adds a tool definition. A tool without a name counts as left out.
-    fn offer_function(&mut self, tool: &Value, parameters: Option<&Value>) {
-        match word(tool, "name") {
+    fn add_function(&mut self, tool: &Value, parameters: Option<&Value>) {
+        match string_at(tool, "name") {
             Some(name) => {
-                let description = word(tool, "description");
-                self.offer(super::parts::function(name, description, parameters));
+                let description = string_at(tool, "description");
+                self.add_tool(super::parts::function(name, description, parameters));
             }
-            None => self.leave_out(),
+            None => self.count_left_out(),
         }
     }
 
-    fn instruct(&mut self, text: &str) {
+    fn add_instruction(&mut self, text: &str) {
         if self.has_room(1) {
             self.system.push(super::parts::text(text));
         }
     }
 
-    fn offer(&mut self, tool: Value) {
+    fn add_tool(&mut self, tool: Value) {
         if self.has_room(1) {
             self.tools.push(tool);
         }
@@ -184,14 +184,14 @@ impl Messages {
 
     const fn has_room(&mut self, parts: usize) -> bool {
         self.parts += parts;
-        let fits = self.parts <= MOST_PARTS;
+        let fits = self.parts <= MAX_PARTS;
         self.truncated |= !fits;
         fits
     }
 }
 
 /// Returns the string under a key.
-fn word<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+fn string_at<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key)?.as_str()
 }
 

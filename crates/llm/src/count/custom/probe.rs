@@ -11,15 +11,15 @@ use super::{CustomTokenizer, Cuts, LEAD};
 const TEXTS: usize = 400;
 
 /// Number of atoms (entries of [`ATOMS`]) per text.
-const ATOMS_OF_A_TEXT: usize = 12;
+const ATOMS_PER_TEXT: usize = 12;
 
 /// Maximum number of tested tokens that contain a candidate position. A few tokens are enough to show that the
 /// position is unsafe.
-const MOST_SPANNING: usize = 1_000;
+const MAX_SPANNING_TOKENS: usize = 1_000;
 
 /// Returns the kinds of positions at which a text can be cut safely for this tokenizer.
 pub(super) fn cuts(given: &CustomTokenizer) -> Cuts {
-    let spanning: Vec<String> = spanning(given).take(MOST_SPANNING).collect();
+    let spanning: Vec<String> = spanning(given).take(MAX_SPANNING_TOKENS).collect();
     let texts: Vec<String> = texts().chain(spanning).collect();
     let holds = |cuts: Cuts| texts.iter().all(|text| is_safe(given, text, cuts));
     let Cuts { words, signs, clauses } = Cuts::default();
@@ -79,7 +79,7 @@ fn texts() -> impl Iterator<Item = String> {
     let mut random = fastrand::Rng::with_seed(1);
     (0..TEXTS).map(move |_| {
         let atom = |_| atoms.get(random.usize(..atoms.len())).copied();
-        (0..ATOMS_OF_A_TEXT).filter_map(atom).collect()
+        (0..ATOMS_PER_TEXT).filter_map(atom).collect()
     })
 }
 

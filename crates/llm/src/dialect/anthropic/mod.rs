@@ -200,14 +200,14 @@ impl Messages {
             self.begin_block(index, block, out);
         }
         if let Some(start) = &chunk.message.0 {
-            self.preamble.started(start.id.some(), start.model.some(), out);
+            self.preamble.emit_started(start.id.some(), start.model.some(), out);
             if let Some(usage) = &start.usage.0 {
                 let counts = usage.counts();
                 self.first_output = counts.output;
                 self.usage(usage, UncachedUsage { output: None, ..counts }, out);
             }
         }
-        self.preamble.started(chunk.id.some(), chunk.model.some(), out);
+        self.preamble.emit_started(chunk.id.some(), chunk.model.some(), out);
         emit_text(CHOICE, Part::Text, &chunk.completion.0, out);
         emit_stopped(chunk.stop_reason.some(), out);
         if let Some(usage) = &chunk.usage.0 {
@@ -251,7 +251,7 @@ impl Messages {
 
     /// Emits token counts. The counts are cumulative: a later count overwrites the earlier count of the same field.
     fn usage(&mut self, raw: &RawUsage<'_>, counts: UncachedUsage, out: &mut impl EventSink) {
-        self.preamble.tier(raw.service_tier.some(), None, out);
+        self.preamble.emit_tier(raw.service_tier.some(), None, out);
         self.usage.merge(counts);
         emit_usage(self.usage.usage(), out);
     }

@@ -11,7 +11,7 @@ use crate::frame::Frame;
 
 /// Maximum number of body bytes that are buffered until the format is known. The first few keys normally show the
 /// format. A body without any of these keys has nothing to read.
-const LONGEST_HELD: usize = 1 << 14;
+const MAX_BUFFERED_BYTES: usize = 1 << 14;
 
 /// What a value at this path shows about the response format.
 #[derive(Clone, Copy, Debug)]
@@ -63,14 +63,14 @@ pub enum ModelReader {
 #[derive(Debug)]
 pub struct Detector {
     scanner: JsonScanner<Hint>,
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     /// The budget of the reader that follows.
     budget: RequestBudget,
 }
 
 impl Detector {
     fn new(budget: &RequestBudget) -> Self {
-        Self { scanner: JsonScanner::new(&PATHS), held: Vec::new(), budget: budget.clone() }
+        Self { scanner: JsonScanner::new(&PATHS), buffered: Vec::new(), budget: budget.clone() }
     }
 
     fn push(&mut self, bytes: &[u8]) -> Option<ModelFormat> {
@@ -84,7 +84,7 @@ impl Detector {
 
 impl Hint {
     fn format(self, Found { position, value }: Found<'_>) -> Option<ModelFormat> {
-        let (format, holds) = match self {
+        let (format, applies) = match self {
             Self::Is(format) => (format, true),
             Self::Object(format) => (format, value == Value::Object),
             Self::NotNull(format) => (format, value != Value::Null),
@@ -95,7 +95,7 @@ impl Hint {
                 (ModelFormat::Other, is_element && is_bare)
             }
         };
-        holds.then_some(format)
+        applies.then_some(format)
     }
 }
 
@@ -115,7 +115,7 @@ impl ModelReader {
             Self::Unknown(detector) => match frame {
                 Frame::Event { data, .. } => match Detector::new(&detector.budget).push(data) {
                     Some(format) => {
-                        *self = Self::of(format, &detector.budget);
+                        *self = Self::with_format(format, &detector.budget);
                         self.read(frame, out);
                     }
                     // A message without a hint, such as a ping, has no text. It may still be malformed or report an
@@ -124,13 +124,13 @@ impl ModelReader {
                 },
                 Frame::BodyChunk(bytes) => {
                     let found = detector.push(bytes);
-                    detector.held.extend_from_slice(bytes);
-                    if found.is_some() || detector.held.len() > LONGEST_HELD {
-                        self.settle(found, out);
+                    detector.buffered.extend_from_slice(bytes);
+                    if found.is_some() || detector.buffered.len() > MAX_BUFFERED_BYTES {
+                        self.replay_as(found, out);
                     }
                 }
                 Frame::Exception { .. } | Frame::BodyEnd => {
-                    self.settle(None, out);
+                    self.replay_as(None, out);
                     self.read(frame, out);
                 }
                 Frame::BareJson(_) | Frame::ParseError(_) => {}
@@ -143,17 +143,17 @@ impl ModelReader {
         }
     }
 
-    /// Replays the held bytes in the detected format.
-    fn settle(&mut self, found: Option<ModelFormat>, out: &mut impl EventSink) {
+    /// Replays the buffered bytes in the detected format.
+    fn replay_as(&mut self, found: Option<ModelFormat>, out: &mut impl EventSink) {
         let Self::Unknown(detector) = self else { return };
-        let held = std::mem::take(&mut detector.held);
-        *self = Self::of(found.unwrap_or(ModelFormat::Other), &detector.budget);
-        if !held.is_empty() {
-            self.read(&Frame::BodyChunk(&held), out);
+        let buffered = std::mem::take(&mut detector.buffered);
+        *self = Self::with_format(found.unwrap_or(ModelFormat::Other), &detector.budget);
+        if !buffered.is_empty() {
+            self.read(&Frame::BodyChunk(&buffered), out);
         }
     }
 
-    fn of(format: ModelFormat, budget: &RequestBudget) -> Self {
+    fn with_format(format: ModelFormat, budget: &RequestBudget) -> Self {
         Self::Known(match format {
             ModelFormat::Anthropic => anthropic::reader(false, budget),
             ModelFormat::OpenAiChat => openai::reader(Api::OpenAiChat, false, budget),

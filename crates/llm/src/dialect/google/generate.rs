@@ -12,11 +12,11 @@ use crate::dialect::{Event, EventSink, Part, Usage};
 
 /// Maximum number of candidates (choices) whose tool calls are numbered separately. The format does not number calls.
 /// Google allows 8 candidates.
-const MOST_CANDIDATES: usize = 128;
+const MAX_CANDIDATES: usize = 128;
 
 /// Maximum length in bytes of buffered text. Text is buffered because the flag of a thought can follow the text.
 /// Thought summaries have a few kilobytes, so longer text belongs to the answer.
-const LONGEST_HELD: usize = 64 << 10;
+const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// Finish reasons with the same number in Gemini and Vertex AI. Clients receive numbers if they set
 /// `enum-encoding=int`. Other numbers have different meanings in the two APIs and are exported as digits.
@@ -33,7 +33,7 @@ pub struct Generate {
     calls: CandidateCalls,
     /// Index of the candidate that is being read from a JSON body.
     choice: u32,
-    held: String,
+    buffered: String,
     is_thought: Option<bool>,
     /// Sum of the tokens of all embedded instances.
     embedded: Option<u64>,
@@ -173,9 +173,9 @@ impl Format for Generate {
             (GenerateField::Part, Value::End) => self.end_part(out),
             (GenerateField::Thought, Value::Bool(true)) => {
                 self.is_thought.get_or_insert(true);
-                self.flush(out);
+                self.emit_buffered(out);
             }
-            (GenerateField::Text, Value::Text(text)) => self.hold(text, out),
+            (GenerateField::Text, Value::Text(text)) => self.buffer_text(text, out),
             (GenerateField::Call, Value::Object) => {
                 self.calls.begin(choice);
             }
@@ -199,14 +199,14 @@ impl Format for Generate {
 
 impl Generate {
     fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {
-        self.preamble.started(chunk.response_id.some(), chunk.model_version.some(), out);
+        self.preamble.emit_started(chunk.response_id.some(), chunk.model_version.some(), out);
         let mut has_candidates = false;
         for (position, candidate) in (0..).zip(chunk.candidates.iter()) {
             has_candidates = true;
             let choice = index(candidate.index).unwrap_or(position);
             let content = candidate.content.0.iter();
             for part in content.flat_map(|content| content.parts.iter()) {
-                self.part(choice, part, out);
+                self.emit_part(choice, part, out);
             }
             emit_stopped(choice, &candidate.finish_reason.0, &FINISH_REASONS, out);
         }
@@ -222,7 +222,7 @@ impl Generate {
 
     /// Emits a part of a candidate. Code that Google executes counts as tool arguments, because the model generated it.
     /// The output of this code is not counted.
-    fn part(&mut self, choice: u32, part: &ContentPart<'_>, out: &mut impl EventSink) {
+    fn emit_part(&mut self, choice: u32, part: &ContentPart<'_>, out: &mut impl EventSink) {
         let text_part = if part.thought.0 { Part::Reasoning } else { Part::Text };
         emit_text(choice, text_part, &part.text.0, out);
         if let Some(call) = &part.function_call.0 {
@@ -244,7 +244,7 @@ impl Generate {
 
     /// Emits usage. Nearly every message contains usage with cumulative counts.
     fn usage(&mut self, usage: &RawUsage<'_>, out: &mut impl EventSink) {
-        self.preamble.tier(usage.tier(), None, out);
+        self.preamble.emit_tier(usage.tier(), None, out);
         emit_usage(usage.usage(), out);
     }
 
@@ -254,8 +254,8 @@ impl Generate {
         };
         let choice = found.position.list(0);
         match field {
-            GenerateField::Id => self.preamble.started(Some(word), None, out),
-            GenerateField::Model => self.preamble.started(None, Some(word), out),
+            GenerateField::Id => self.preamble.emit_started(Some(word), None, out),
+            GenerateField::Model => self.preamble.emit_started(None, Some(word), out),
             GenerateField::FinishReason => emit_stopped(choice, word, &FINISH_REASONS, out),
             GenerateField::BlockReason => emit_stopped(0, word, &BLOCK_REASONS, out),
             GenerateField::EmbeddedTokens => {
@@ -274,25 +274,25 @@ impl Generate {
     }
 
     /// Buffers text until a flag shows whether the text is a thought.
-    fn hold(&mut self, text: &str, out: &mut impl EventSink) {
-        self.held.push_str(text);
-        if self.held.len() > LONGEST_HELD {
+    fn buffer_text(&mut self, text: &str, out: &mut impl EventSink) {
+        self.buffered.push_str(text);
+        if self.buffered.len() > MAX_BUFFERED_BYTES {
             self.is_thought.get_or_insert(false);
         }
         if self.is_thought.is_some() {
-            self.flush(out);
+            self.emit_buffered(out);
         }
     }
 
     fn end_part(&mut self, out: &mut impl EventSink) {
-        self.flush(out);
+        self.emit_buffered(out);
         self.is_thought = None;
     }
 
-    fn flush(&mut self, out: &mut impl EventSink) {
+    fn emit_buffered(&mut self, out: &mut impl EventSink) {
         let part = if self.is_thought == Some(true) { Part::Reasoning } else { Part::Text };
-        emit_text(self.choice, part, &self.held, out);
-        self.held.clear();
+        emit_text(self.choice, part, &self.buffered, out);
+        self.buffered.clear();
     }
 }
 
@@ -345,7 +345,7 @@ impl CandidateCalls {
     }
 
     fn of(&mut self, choice: u32) -> Option<&mut u32> {
-        let choice = usize::try_from(choice).ok().filter(|choice| *choice < MOST_CANDIDATES)?;
+        let choice = usize::try_from(choice).ok().filter(|choice| *choice < MAX_CANDIDATES)?;
         if self.0.len() <= choice {
             self.0.resize(choice + 1, 0);
         }

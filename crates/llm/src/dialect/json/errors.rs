@@ -4,7 +4,7 @@
 use super::value::Value;
 
 /// Maximum length of an error's kind. A longer text is a sentence, not a kind.
-const LONGEST_KIND: usize = 64;
+const MAX_KIND_LEN: usize = 64;
 
 /// A place in a body that can describe an error, most specific first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -105,7 +105,7 @@ impl ErrorScanner {
 /// Returns the kind of an error, or `None` if the text is a message and not an identifier.
 pub fn identifier(kind: &str) -> Option<&str> {
     let is_word = kind.bytes().all(|byte| byte.is_ascii_graphic());
-    (is_word && !kind.is_empty() && kind.len() <= LONGEST_KIND).then_some(kind)
+    (is_word && !kind.is_empty() && kind.len() <= MAX_KIND_LEN).then_some(kind)
 }
 
 /// Returns the name of an AWS exception without its namespace. Examples: `com.amazon.coral.service#ThrottlingException`

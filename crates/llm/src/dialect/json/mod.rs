@@ -21,17 +21,17 @@ use tokengauge_types::label::LONGEST_NAME;
 
 /// Maximum depth of a value that is passed on. A path has at most eight steps. Wrappers, and lists around the root, add
 /// levels.
-const DEEPEST: usize = 12;
+const MAX_DEPTH: usize = 12;
 
 /// Maximum length in bytes of a key that is compared. No format has a longer key.
-const LONGEST_KEY: usize = 40;
+const MAX_KEY_BYTES: usize = 40;
 
 /// Maximum length in bytes of an object in a [`Value::TextEnd`]. Objects with token counts have less than 1 KiB. A
 /// truncated object is not valid JSON and is ignored.
-const LONGEST_OBJECT: usize = 8 << 10;
+const MAX_OBJECT_BYTES: usize = 8 << 10;
 
 /// Maximum length in bytes of a number that is read. A double takes at most 25 characters.
-const LONGEST_SCALAR: usize = 40;
+const MAX_SCALAR_BYTES: usize = 40;
 
 /// Scans one JSON document. Calls a function with the field, position and value at each path of the format. Collects
 /// the parts that describe an error.
@@ -123,10 +123,10 @@ impl<F: Copy> JsonScanner<F> {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first() {
             rest = match self.state {
-                State::InKey => self.in_key(rest),
-                State::InText => self.in_text(rest, out),
-                State::InRaw(scanner) => self.in_raw(rest, scanner, out),
-                State::InScalar => self.in_scalar(rest, out),
+                State::InKey => self.read_key(rest),
+                State::InText => self.read_text(rest, out),
+                State::InRaw(scanner) => self.read_raw(rest, scanner, out),
+                State::InScalar => self.scan_scalar(rest, out),
                 State::Malformed => return,
                 State::Value { .. }
                 | State::Key { .. }
@@ -134,7 +134,7 @@ impl<F: Copy> JsonScanner<F> {
                 | State::AfterValue
                 | State::Done => {
                     if !byte.is_ascii_whitespace() {
-                        self.structure(*byte, out);
+                        self.read_structure(*byte, out);
                     }
                     after
                 }
@@ -176,12 +176,12 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Processes a byte between two values.
-    fn structure(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
+    fn read_structure(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match (self.state, byte) {
             (State::Value { first: true }, b']') | (State::Key { first: true }, b'}') => {
                 return self.close(byte, out);
             }
-            (State::Value { .. }, _) => return self.begin(byte, out),
+            (State::Value { .. }, _) => return self.begin_value(byte, out),
             (State::Key { .. }, b'"') => {
                 self.key.clear();
                 State::InKey
@@ -194,7 +194,7 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Begins a value with its first byte.
-    fn begin(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
+    fn begin_value(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match byte {
             b'"' if self.next.ended != 0 => State::InText,
             b'"' => State::InRaw(Scanner::in_string()),
@@ -203,7 +203,7 @@ impl<F: Copy> JsonScanner<F> {
                 self.piece(bracket, out);
                 State::InRaw(Scanner::in_brackets())
             }
-            b'{' | b'[' if self.levels.len() < DEEPEST => {
+            b'{' | b'[' if self.levels.len() < MAX_DEPTH => {
                 let is_list = byte == b'[';
                 self.emit(if is_list { Value::Array } else { Value::Object }, out);
                 if self.next.open == 0 {
@@ -279,9 +279,9 @@ impl<F: Copy> JsonScanner<F> {
         self.state = if self.levels.is_empty() { State::Done } else { State::AfterValue };
     }
 
-    fn in_key<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
+    fn read_key<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let key = &mut self.key;
-        match self.text.push(rest, &mut |piece| key.push(piece, LONGEST_KEY)) {
+        match self.text.push(rest, &mut |piece| key.push(piece, MAX_KEY_BYTES)) {
             Progress::More => b"",
             Progress::Bad => self.malformed(),
             Progress::Closed(after) => {
@@ -297,7 +297,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    fn in_text<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
+    fn read_text<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
         let mut text = std::mem::take(&mut self.text);
         let progress = text.push(rest, &mut |piece| self.piece(piece, out));
         self.text = text;
@@ -312,7 +312,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    fn in_raw<'a>(
+    fn read_raw<'a>(
         &mut self,
         rest: &'a [u8],
         mut scanner: Scanner<false>,
@@ -321,7 +321,7 @@ impl<F: Copy> JsonScanner<F> {
         let after = if self.next.is_raw {
             let mut text = std::mem::take(&mut self.text);
             let mut piece = |piece: &str| self.piece(piece, out);
-            let after = scanner.compact(rest, &mut |kept| text.plain(kept, &mut piece));
+            let after = scanner.compact(rest, &mut |kept| text.push_unescaped(kept, &mut piece));
             if after.is_some() {
                 text.end_partial(&mut piece);
             }
@@ -337,11 +337,11 @@ impl<F: Copy> JsonScanner<F> {
         after.unwrap_or_default()
     }
 
-    fn in_scalar<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
+    fn scan_scalar<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
         let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
         let end = rest.iter().position(ends).unwrap_or(rest.len());
         let (piece, after) = rest.split_at_checked(end).unwrap_or((rest, b""));
-        let free = (LONGEST_SCALAR + 1).saturating_sub(self.scalar.len());
+        let free = (MAX_SCALAR_BYTES + 1).saturating_sub(self.scalar.len());
         self.scalar.extend(piece.iter().take(free));
         if !after.is_empty() {
             self.end_scalar(out);
@@ -358,7 +358,7 @@ impl<F: Copy> JsonScanner<F> {
 
     /// Delivers a number, a boolean or null, and returns the next state.
     fn read_scalar(&mut self, scalar: &[u8], out: &mut impl ValueSink<F>) -> State {
-        if self.next.is_none() || scalar.len() > LONGEST_SCALAR {
+        if self.next.is_none() || scalar.len() > MAX_SCALAR_BYTES {
             return State::AfterValue;
         }
         let value = match std::str::from_utf8(scalar).unwrap_or_default() {
@@ -374,7 +374,7 @@ impl<F: Copy> JsonScanner<F> {
 
     /// Delivers a piece of a string.
     fn piece(&mut self, piece: &str, out: &mut impl ValueSink<F>) {
-        let longest = if self.next.is_raw { LONGEST_OBJECT } else { LONGEST_NAME };
+        let longest = if self.next.is_raw { MAX_OBJECT_BYTES } else { LONGEST_NAME };
         self.word.push(piece, longest);
         self.emit(Value::Text(piece), out);
     }

@@ -3,10 +3,10 @@
 use super::errors::{ERROR_ROWS, ErrorField};
 
 /// Maximum number of rows of one format. The scanner uses one bit of a `u128` for each row.
-const MOST_ROWS: usize = 128;
+const MAX_ROWS: usize = 128;
 
 /// Maximum number of steps in a path.
-const MOST_STEPS: usize = 8;
+const MAX_STEPS: usize = 8;
 
 /// Number of hash buckets for keys. With 16 buckets, a key is compared with about one other key of the largest format.
 const BUCKETS: usize = 16;
@@ -37,13 +37,13 @@ pub struct Paths<F: 'static> {
 #[derive(Clone, Copy, Debug)]
 struct Index {
     /// For each row, the byte offset in the path at which each step ends. 0 means that the path has no such step.
-    ends: [[u8; MOST_STEPS]; MOST_ROWS],
+    ends: [[u8; MAX_STEPS]; MAX_ROWS],
     /// For each depth and each hash, the rows whose step at this depth has a key with this hash.
-    by_hash: [[u128; BUCKETS]; MOST_STEPS],
+    by_hash: [[u128; BUCKETS]; MAX_STEPS],
     /// For each depth, the rows whose step at this depth is `*`.
-    elements: [u128; MOST_STEPS],
+    elements: [u128; MAX_STEPS],
     /// For each depth, the rows whose path continues after this step.
-    longer: [u128; MOST_STEPS],
+    longer: [u128; MAX_STEPS],
     /// Rows with a step that matches several keys (`a|b`).
     alternatives: u128,
     /// Rows whose value is delivered as text (`{}`).
@@ -56,10 +56,10 @@ struct Index {
 
 impl Index {
     const EMPTY: Self = Self {
-        ends: [[0; MOST_STEPS]; MOST_ROWS],
-        by_hash: [[0; BUCKETS]; MOST_STEPS],
-        elements: [0; MOST_STEPS],
-        longer: [0; MOST_STEPS],
+        ends: [[0; MAX_STEPS]; MAX_ROWS],
+        by_hash: [[0; BUCKETS]; MAX_STEPS],
+        elements: [0; MAX_STEPS],
+        longer: [0; MAX_STEPS],
         alternatives: 0,
         as_text: 0,
         at_root: 0,
@@ -69,7 +69,7 @@ impl Index {
     /// Adds the path of `row` to the index. A path with too many steps is a compile error.
     #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
     const fn add(&mut self, row: usize, path: &str) {
-        assert!(row < MOST_ROWS, "more rows than the scanner has bits");
+        assert!(row < MAX_ROWS, "more rows than the scanner has bits");
         let (bytes, bit) = (path.as_bytes(), 1 << row);
         let mut length = bytes.len();
         if length >= AS_TEXT.len() && bytes[length - 1] == b'}' {
@@ -269,7 +269,7 @@ impl Matches {
 /// Returns the indices of the bits that are set.
 fn bits(mut set: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let lowest = usize::try_from(set.trailing_zeros()).unwrap_or(MOST_ROWS);
+        let lowest = usize::try_from(set.trailing_zeros()).unwrap_or(MAX_ROWS);
         (set != 0).then(|| {
             set &= set - 1;
             lowest

@@ -44,8 +44,8 @@ fn scan(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
         scanner.push(piece, &mut out);
     }
     let outcome = scanner.finish(&mut out);
-    assert!(scanner.levels.len() <= DEEPEST && scanner.scalar.len() <= LONGEST_SCALAR + 1);
-    assert!(scanner.key.as_str().len() <= LONGEST_KEY);
+    assert!(scanner.levels.len() <= MAX_DEPTH && scanner.scalar.len() <= MAX_SCALAR_BYTES + 1);
+    assert!(scanner.key.as_str().len() <= MAX_KEY_BYTES);
     (lines, outcome, scanner.is_lossy())
 }
 
@@ -130,7 +130,7 @@ fn delivers_an_object_as_text() {
 fn skips_values_that_no_row_reads() {
     let body = r#"{"x":{"a":["}\"]{",{"a":1}]},"y":"\\","z":12,"w":NaN,"v":[[],{}],"a":1}"#;
     assert_eq!(lines(body), ["root Object", "a Number(\"1\")", "root End"]);
-    let long = format!("{{\"{}\":1,\"a\":2}}", "a".repeat(LONGEST_KEY * 3));
+    let long = format!("{{\"{}\":1,\"a\":2}}", "a".repeat(MAX_KEY_BYTES * 3));
     assert_eq!(lines(&long), ["root Object", "a Number(\"2\")", "root End"]);
 }
 
@@ -201,7 +201,7 @@ fn reports_malformed_and_cut_documents() {
 fn bounds_depth_keys_and_numbers() {
     let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
     let (lines, outcome, _) = scan(&[deep.as_bytes()]);
-    assert_eq!((lines.len(), outcome), (2 * DEEPEST, Outcome::Complete));
+    assert_eq!((lines.len(), outcome), (2 * MAX_DEPTH, Outcome::Complete));
     let long = format!("[{},2]", "1".repeat(100_000));
     assert_eq!(scan(&[long.as_bytes()]).0, ["root Array", "root[1] Number(\"2\")", "root End"]);
 }

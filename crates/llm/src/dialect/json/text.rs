@@ -23,7 +23,7 @@ pub struct Decoder {
     partial: Vec<u8>,
     escape: Escape,
     /// The first half of a surrogate pair.
-    high: Option<u16>,
+    high_surrogate: Option<u16>,
     lossy: bool,
 }
 
@@ -50,13 +50,13 @@ impl Decoder {
             if let Escape::No = self.escape {
                 let end = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
                 let (run, after) = rest.split_at_checked(end).unwrap_or((rest, b""));
-                self.plain(run, out);
+                self.push_unescaped(run, out);
                 let Some((byte, after)) = after.split_first() else {
                     return Progress::More;
                 };
                 self.end_partial(out);
                 if *byte == b'"' {
-                    self.end_high(out);
+                    self.end_surrogate(out);
                     return Progress::Closed(after);
                 }
                 self.escape = Escape::Backslash;
@@ -65,7 +65,7 @@ impl Decoder {
             let Some((byte, after)) = rest.split_first() else {
                 return Progress::More;
             };
-            if self.escaped(*byte, out).is_none() {
+            if self.push_escaped(*byte, out).is_none() {
                 return Progress::Bad;
             }
             rest = after;
@@ -73,7 +73,7 @@ impl Decoder {
     }
 
     /// Processes one byte of an escape. Returns `None` if the escape is not valid.
-    fn escaped(&mut self, byte: u8, out: &mut impl FnMut(&str)) -> Option<()> {
+    fn push_escaped(&mut self, byte: u8, out: &mut impl FnMut(&str)) -> Option<()> {
         if let Escape::Unicode { digits, unit } = self.escape {
             let digit = u16::try_from(char::from(byte).to_digit(16)?).ok()?;
             let unit = unit << 4 | digit;
@@ -82,7 +82,7 @@ impl Decoder {
                 _ => Escape::Unicode { digits: digits + 1, unit },
             };
             if digits == 3 {
-                self.unit(unit, out);
+                self.push_code_unit(unit, out);
             }
             return Some(());
         }
@@ -102,35 +102,35 @@ impl Decoder {
             b't' => "\t",
             _ => return None,
         };
-        self.end_high(out);
+        self.end_surrogate(out);
         out(text);
         Some(())
     }
 
     /// Processes one UTF-16 code unit of an escape.
-    fn unit(&mut self, unit: u16, out: &mut impl FnMut(&str)) {
-        if let Some(high) = self.high {
+    fn push_code_unit(&mut self, unit: u16, out: &mut impl FnMut(&str)) {
+        if let Some(high) = self.high_surrogate {
             let pair = char::decode_utf16([high, unit]).next();
             if let Some(Ok(character)) = pair {
-                self.high = None;
+                self.high_surrogate = None;
                 out(character.encode_utf8(&mut [0; 4]));
                 return;
             }
         }
-        self.end_high(out);
+        self.end_surrogate(out);
         match char::from_u32(u32::from(unit)) {
             Some(character) => out(character.encode_utf8(&mut [0; 4])),
-            None if unit < 0xDC00 => self.high = Some(unit),
+            None if unit < 0xDC00 => self.high_surrogate = Some(unit),
             None => self.replace(out),
         }
     }
 
     /// Decodes bytes that contain no escapes.
-    pub fn plain(&mut self, run: &[u8], out: &mut impl FnMut(&str)) {
+    pub fn push_unescaped(&mut self, run: &[u8], out: &mut impl FnMut(&str)) {
         if run.is_empty() {
             return;
         }
-        self.end_high(out);
+        self.end_surrogate(out);
         let mut rest = run;
         while !self.partial.is_empty() {
             let Some((byte, after)) = rest.split_first() else {
@@ -177,8 +177,8 @@ impl Decoder {
         }
     }
 
-    fn end_high(&mut self, out: &mut impl FnMut(&str)) {
-        if self.high.take().is_some() {
+    fn end_surrogate(&mut self, out: &mut impl FnMut(&str)) {
+        if self.high_surrogate.take().is_some() {
             self.replace(out);
         }
     }

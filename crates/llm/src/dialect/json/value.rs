@@ -10,7 +10,7 @@ pub enum Value<'a> {
     /// A piece of a string, without escapes and never empty.
     Text(&'a str),
     /// The end of a string, with its beginning: [`LONGEST_NAME`](tokengauge_types::label::LONGEST_NAME) bytes of a
-    /// string, or [`LONGEST_OBJECT`](super::LONGEST_OBJECT) bytes of an object that is passed on as text.
+    /// string, or [`MAX_OBJECT_BYTES`](super::MAX_OBJECT_BYTES) bytes of an object that is passed on as text.
     TextEnd(&'a str),
     Number(&'a str),
     Bool(bool),

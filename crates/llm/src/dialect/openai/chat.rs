@@ -123,9 +123,9 @@ impl Chat {
 
     fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {
         let model = chunk.model.some().or(chunk.model_id.some());
-        self.preamble.started(chunk.id.some(), model, out);
+        self.preamble.emit_started(chunk.id.some(), model, out);
         let tier = chunk.service_tier.some();
-        self.preamble.tier(tier, chunk.system_fingerprint.some(), out);
+        self.preamble.emit_tier(tier, chunk.system_fingerprint.some(), out);
         for (position, choice) in (0..).zip(chunk.choices.iter()) {
             self.choice(index(choice.index).unwrap_or(position), choice, out);
         }
@@ -250,12 +250,12 @@ impl Chat {
         let (choice, call) = (found.position.list(0), found.position.last());
         let generates = matches!(self.api, Api::OpenAiChat | Api::OpenAiCompletions);
         match field {
-            ChatField::Id => self.preamble.started(Some(word), None, out),
-            ChatField::Model => self.preamble.started(None, Some(word), out),
+            ChatField::Id => self.preamble.emit_started(Some(word), None, out),
+            ChatField::Model => self.preamble.emit_started(None, Some(word), out),
             // This is the requested tier. A later message names the tier that processes the request.
             ChatField::ServiceTier if word == "auto" => {}
-            ChatField::ServiceTier => self.preamble.tier(Some(word), None, out),
-            ChatField::SystemFingerprint => self.preamble.tier(None, Some(word), out),
+            ChatField::ServiceTier => self.preamble.emit_tier(Some(word), None, out),
+            ChatField::SystemFingerprint => self.preamble.emit_tier(None, Some(word), out),
             _ if !generates => {}
             ChatField::FinishReason | ChatField::StopReason => {
                 let is_finish_reason = matches!(field, ChatField::FinishReason);

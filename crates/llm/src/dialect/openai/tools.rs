@@ -9,7 +9,7 @@ use super::chunk::ToolCall;
 
 /// Maximum number of tool calls of a response that are tracked separately. Agents request a few dozen. Further calls
 /// share one number.
-const MOST_CALLS: usize = 256;
+const MAX_CALLS: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct ToolCalls {
@@ -38,11 +38,11 @@ impl ToolCalls {
         let known = self.calls.iter().rposition(is_same);
         let continued = known.filter(|at| !self.calls.get(*at).is_some_and(is_other));
         let position = match continued {
-            None if self.calls.len() < MOST_CALLS => {
+            None if self.calls.len() < MAX_CALLS => {
                 self.calls.push(Call { choice, index, id });
                 self.calls.len() - 1
             }
-            _ => continued.or(known).unwrap_or(MOST_CALLS),
+            _ => continued.or(known).unwrap_or(MAX_CALLS),
         };
         if let Some(call) = self.calls.get_mut(position) {
             call.id = call.id.or(id);

@@ -7,7 +7,7 @@ use crate::dialect::characters::whole_characters;
 
 /// Maximum length in bytes of a line that is buffered because it may contain the times of a cue. The times have 29
 /// characters. In WebVTT, a few settings can follow.
-const LONGEST_CUE: usize = 128;
+const MAX_CUE_LINE_BYTES: usize = 128;
 
 /// Reads a transcript that arrives in pieces.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Transcript {
 
     fn add(&mut self, piece: &[u8], out: &mut impl FnMut(&str)) {
         self.line.extend_from_slice(piece);
-        if self.line.len() <= LONGEST_CUE && !self.is_text {
+        if self.line.len() <= MAX_CUE_LINE_BYTES && !self.is_text {
             return;
         }
         let line = std::mem::take(&mut self.line);

@@ -8,7 +8,7 @@ use crate::dialect::json::{Position, Value};
 use crate::dialect::lenient::whole_number;
 
 /// Maximum size in bytes of a buffer that is reused for the next message. A message with one token is much smaller.
-const KEPT: usize = 4 << 10;
+const MAX_REUSED_BYTES: usize = 4 << 10;
 
 /// The collected values of one message.
 #[derive(Debug, Default)]
@@ -45,12 +45,12 @@ impl Fragments {
     pub fn push(&mut self, field: Field, target: Target, value: Value<'_>) {
         let content = match value {
             Value::Text(piece) => return self.text.push_str(piece),
-            Value::TextEnd(_) => Content::Text(self.end()),
+            Value::TextEnd(_) => Content::Text(self.end_string()),
             Value::Number(number) => {
                 self.text.push_str(number);
                 match field {
-                    Field::DigitsOrText => Content::Text(self.end()),
-                    _ => Content::Number(self.end()),
+                    Field::DigitsOrText => Content::Text(self.end_string()),
+                    _ => Content::Number(self.end_string()),
                 }
             }
             Value::Bool(flag) => Content::Flag(flag),
@@ -70,13 +70,15 @@ impl Fragments {
     }
 
     /// Ends the current string and returns its range in `text`.
-    fn end(&mut self) -> Range<usize> {
+    fn end_string(&mut self) -> Range<usize> {
         let start = std::mem::replace(&mut self.start, self.text.len());
         start..self.text.len()
     }
 
     pub fn clear(&mut self) {
-        if self.text.capacity() > KEPT || self.list.capacity() > KEPT / size_of::<Fragment>() {
+        if self.text.capacity() > MAX_REUSED_BYTES
+            || self.list.capacity() > MAX_REUSED_BYTES / size_of::<Fragment>()
+        {
             *self = Self::default();
         }
         self.text.clear();

@@ -270,9 +270,9 @@ impl TableFormat {
         out: &mut impl EventSink,
     ) {
         match field {
-            Field::Id => self.preamble.started(Some(word), None, out),
-            Field::Model => self.preamble.started(None, Some(word), out),
-            Field::ServiceTier => self.preamble.tier(Some(word), None, out),
+            Field::Id => self.preamble.emit_started(Some(word), None, out),
+            Field::Model => self.preamble.emit_started(None, Some(word), out),
+            Field::ServiceTier => self.preamble.emit_tier(Some(word), None, out),
             Field::CallId => emit_call((choice, self.call_number(call)), Some(word), None, out),
             Field::CallName => emit_call((choice, self.call_number(call)), None, Some(word), out),
             Field::StopReason => self.stop(choice, word, out),
@@ -303,7 +303,7 @@ impl TableFormat {
     /// Reads an object with token counts. The object can contain the service tier.
     fn usage(&mut self, json: &str, out: &mut impl EventSink) {
         let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
-        self.preamble.tier(tier.service_tier.some(), None, out);
+        self.preamble.emit_tier(tier.service_tier.some(), None, out);
         emit_usage((self.table.parse_usage)(json), out);
     }
 

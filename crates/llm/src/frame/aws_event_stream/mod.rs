@@ -12,20 +12,20 @@
 
 mod headers;
 
-use super::held::Held;
+use super::frame_buffer::FrameBuffer;
 use super::{Frame, ParseError};
 
 /// Size in bytes of the start of a message (the prelude): two lengths and their checksum.
-pub const PRELUDE: usize = 12;
+pub const PRELUDE_BYTES: usize = 12;
 
 /// Size in bytes of the checksum at the end of a message.
-const CHECKSUM: usize = 4;
+const CHECKSUM_BYTES: usize = 4;
 
 #[derive(Debug)]
 pub struct AwsEventStream {
     /// Lengths of the current message. `None` until the start of the message (the prelude) has arrived.
     message: Option<Prelude>,
-    held: Held,
+    buffer: FrameBuffer,
     /// Number of bytes to skip before the next message.
     skip: usize,
     /// Whether the rest of the body is ignored, because the start of the next message is unknown.
@@ -41,47 +41,47 @@ pub struct Prelude {
 
 impl Prelude {
     /// Parses the start of a message. Returns `None` if the checksum or the lengths are invalid.
-    pub fn read(bytes: &[u8; PRELUDE]) -> Option<Self> {
-        let (lengths, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
+    pub fn read(bytes: &[u8; PRELUDE_BYTES]) -> Option<Self> {
+        let (lengths, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
         let (total, headers) = lengths.split_first_chunk()?;
         if crc32fast::hash(lengths) != u32::from_be_bytes(*checksum) {
             return None;
         }
         let prelude = Self { total: length(total), headers: length(headers.first_chunk()?) };
         let around = prelude.total.checked_sub(prelude.headers)?;
-        (around >= PRELUDE + CHECKSUM).then_some(prelude)
+        (around >= PRELUDE_BYTES + CHECKSUM_BYTES).then_some(prelude)
     }
 }
 
 impl AwsEventStream {
     /// Creates a parser for messages of at most `cap` bytes.
     pub fn new(cap: usize) -> Self {
-        Self { message: None, held: Held::new(cap), skip: 0, lost: false }
+        Self { message: None, buffer: FrameBuffer::new(cap), skip: 0, lost: false }
     }
 
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.lost {
             rest = match self.message {
-                _ if self.skip > 0 => self.pass_over(rest),
-                None => self.prelude(rest, out),
-                Some(prelude) => self.message(prelude, rest, out),
+                _ if self.skip > 0 => self.skip_bytes(rest),
+                None => self.read_prelude(rest, out),
+                Some(prelude) => self.read_message(prelude, rest, out),
             };
         }
     }
 
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
-        if self.held.len() > 0 || self.skip > 0 {
+        if self.buffer.len() > 0 || self.skip > 0 {
             out(Frame::ParseError(ParseError::Unterminated));
         }
-        *self = Self::new(self.held.cap());
+        *self = Self::new(self.buffer.cap());
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.held.capacity()
+        self.buffer.capacity()
     }
 
-    fn pass_over<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+    fn skip_bytes<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let count = self.skip.min(bytes.len());
         self.skip -= count;
         bytes.get(count..).unwrap_or_default()
@@ -89,9 +89,9 @@ impl AwsEventStream {
 
     /// Parses the start of the next message (the prelude). The prelude is not consumed, because it is a part of the
     /// message.
-    fn prelude<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
-        let Some(lead) = self.held.lead(bytes) else {
-            self.held.keep(bytes, out);
+    fn read_prelude<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
+        let Some(lead) = self.buffer.first_bytes(bytes) else {
+            self.buffer.push(bytes, out);
             return &[];
         };
         match Prelude::read(&lead) {
@@ -99,9 +99,9 @@ impl AwsEventStream {
                 self.gap();
                 out(Frame::ParseError(ParseError::BadFrame));
             }
-            Some(prelude) if prelude.total > self.held.cap() => {
-                self.skip = prelude.total - self.held.len();
-                self.held.clear();
+            Some(prelude) if prelude.total > self.buffer.cap() => {
+                self.skip = prelude.total - self.buffer.len();
+                self.buffer.clear();
                 out(Frame::ParseError(ParseError::Oversize));
             }
             Some(prelude) => self.message = Some(prelude),
@@ -109,19 +109,19 @@ impl AwsEventStream {
         bytes
     }
 
-    fn message<'a>(
+    fn read_message<'a>(
         &mut self,
         prelude: Prelude,
         bytes: &'a [u8],
         out: &mut impl FnMut(Frame<'_>),
     ) -> &'a [u8] {
-        let missing = prelude.total - self.held.len();
+        let missing = prelude.total - self.buffer.len();
         let Some((piece, rest)) = bytes.split_at_checked(missing) else {
-            self.held.keep(bytes, out);
+            self.buffer.push(bytes, out);
             return &[];
         };
         self.message = None;
-        if let Some(message) = self.held.end(piece, out) {
+        if let Some(message) = self.buffer.finish(piece, out) {
             match verified(&message) {
                 Some(message) => out(read(prelude, message)),
                 None => {
@@ -135,7 +135,7 @@ impl AwsEventStream {
 
     /// Handles the loss of bytes. The rest of the body is ignored, because the start of the next message is unknown.
     pub fn gap(&mut self) {
-        *self = Self::new(self.held.cap());
+        *self = Self::new(self.buffer.cap());
         self.lost = true;
     }
 }
@@ -148,7 +148,8 @@ fn verified(message: &[u8]) -> Option<&[u8]> {
 
 /// Parses a message whose checksum is valid. If the headers are invalid, only this message is lost.
 fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
-    let parts = message.get(PRELUDE..).and_then(|rest| rest.split_at_checked(prelude.headers));
+    let parts =
+        message.get(PRELUDE_BYTES..).and_then(|rest| rest.split_at_checked(prelude.headers));
     parts
         .and_then(|(headers, payload)| headers::frame(headers, payload))
         .unwrap_or(Frame::ParseError(ParseError::BadFrame))

@@ -6,16 +6,16 @@
 //! only the message that contains them. After a protocol violation, the parser does not know where the next frame
 //! begins and ignores the rest.
 
-mod head;
+mod frame_header;
 
-use head::{Content, Frame, Head, Kind};
+use frame_header::{Content, Frame, FrameHeader, Kind};
 
 use super::ParseError;
 
 /// Maximum size in bytes of a buffer that is kept for the next message. Many text messages of a few hundred bytes can
 /// reuse a buffer. A larger buffer is freed: audio messages can have megabytes, and the session may be idle for an
 /// hour afterwards.
-const MOST_KEPT: usize = 16 * 1024;
+const MAX_KEPT_BYTES: usize = 16 * 1024;
 
 /// Parses the WebSocket data that one end of the connection sends.
 #[derive(Debug)]
@@ -33,11 +33,11 @@ pub struct WebSocket {
 #[derive(Debug)]
 enum State {
     /// Inside the header of a frame.
-    Head(Head),
+    Header(FrameHeader),
     /// Inside the payload of a frame.
     Payload(Frame),
     /// Terminal state after a close frame or a protocol violation. Later data is ignored.
-    Over,
+    Stopped,
 }
 
 /// A message, or another result of parsing.
@@ -76,7 +76,13 @@ impl WebSocket {
     }
 
     const fn new(cap: usize, masks: bool) -> Self {
-        Self { cap, masks, state: State::Head(Head::new()), message: None, text: Vec::new() }
+        Self {
+            cap,
+            masks,
+            state: State::Header(FrameHeader::new()),
+            message: None,
+            text: Vec::new(),
+        }
     }
 
     /// Parses the next bytes. Calls `out` for every message that is now complete.
@@ -84,20 +90,20 @@ impl WebSocket {
         let mut rest = bytes;
         while !rest.is_empty() {
             rest = match &mut self.state {
-                State::Head(head) => {
-                    let after = head.push(rest);
-                    if head.is_whole() {
-                        let frame = head.frame(self.masks);
-                        self.begin(frame, out);
+                State::Header(header) => {
+                    let after = header.push(rest);
+                    if header.is_complete() {
+                        let frame = header.frame(self.masks);
+                        self.begin_frame(frame, out);
                     }
                     after
                 }
                 State::Payload(frame) => {
                     let (piece, after) = frame.split(rest);
-                    self.payload(piece, out);
+                    self.read_payload(piece, out);
                     after
                 }
-                State::Over => return,
+                State::Stopped => return,
             };
         }
     }
@@ -107,10 +113,10 @@ impl WebSocket {
     /// ignored.
     pub fn gap(&mut self, bytes: u64, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
-            return self.give_up();
+            return self.stop_parsing();
         };
         if !frame.skip(bytes) {
-            return self.give_up();
+            return self.stop_parsing();
         }
         match (frame.kind, &mut self.message) {
             (Kind::Data, Some(content)) => {
@@ -126,11 +132,11 @@ impl WebSocket {
     /// Ends the connection. Reports an error if the connection ended inside a message.
     pub fn finish(&mut self, out: &mut impl FnMut(Message<'_>)) {
         let within = match &self.state {
-            State::Head(head) => !head.is_empty() || self.message.is_some(),
+            State::Header(header) => !header.is_empty() || self.message.is_some(),
             State::Payload(_) => true,
-            State::Over => false,
+            State::Stopped => false,
         };
-        self.give_up();
+        self.stop_parsing();
         if within {
             out(Message::ParseError(ParseError::Unterminated));
         }
@@ -150,14 +156,14 @@ impl WebSocket {
     }
 
     /// Starts to read the payload of a frame. `frame` is `None` if the header violates the protocol.
-    fn begin(&mut self, frame: Option<Frame>, out: &mut impl FnMut(Message<'_>)) {
+    fn begin_frame(&mut self, frame: Option<Frame>, out: &mut impl FnMut(Message<'_>)) {
         // The frames of a message are consecutive, but control frames can be between them.
         let fits = |frame: &Frame| match frame.kind {
             Kind::Data => frame.begins.is_some() == self.message.is_none(),
             Kind::Close | Kind::Ping => true,
         };
         let Some(frame) = frame.filter(fits) else {
-            self.give_up();
+            self.stop_parsing();
             return out(Message::ParseError(ParseError::BadFrame));
         };
         self.message = frame.begins.or(self.message);
@@ -167,7 +173,7 @@ impl WebSocket {
         }
         if let (Kind::Data, Some(Content::Text)) = (frame.kind, self.message) {
             let room = self.cap.saturating_sub(self.text.len());
-            if usize::try_from(frame.left()).map_or(true, |left| left > room) {
+            if usize::try_from(frame.remaining()).map_or(true, |left| left > room) {
                 self.message = Some(Content::Skipped(SkipReason::Oversize));
                 self.text = Vec::new();
                 out(Message::ParseError(ParseError::Oversize));
@@ -178,16 +184,16 @@ impl WebSocket {
     }
 
     /// Processes `piece`, the next part of the payload.
-    fn payload(&mut self, piece: &[u8], out: &mut impl FnMut(Message<'_>)) {
+    fn read_payload(&mut self, piece: &[u8], out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return;
         };
         match (frame.kind, self.message) {
             (Kind::Data, Some(Content::Text)) => {
-                let whole = frame.last && frame.left() == 0 && self.text.is_empty();
+                let whole = frame.last && frame.remaining() == 0 && self.text.is_empty();
                 if whole && !self.masks {
                     self.message = None;
-                    self.state = State::Head(Head::new());
+                    self.state = State::Header(FrameHeader::new());
                     return out(Message::Text(piece));
                 }
                 frame.unmask_into(&mut self.text, piece, self.cap);
@@ -207,20 +213,20 @@ impl WebSocket {
         let State::Payload(frame) = &self.state else {
             return;
         };
-        if frame.left() > 0 {
+        if frame.remaining() > 0 {
             return;
         }
         match frame.kind {
             Kind::Close => {
                 let code = self.text.first_chunk().filter(|_| !frame.is_code_lost);
                 let code = code.map(|code| u16::from_be_bytes(*code));
-                self.give_up();
+                self.stop_parsing();
                 return out(Message::Close(code));
             }
             Kind::Data if frame.last => self.end_message(out),
             Kind::Data | Kind::Ping => {}
         }
-        self.state = State::Head(Head::new());
+        self.state = State::Header(FrameHeader::new());
     }
 
     fn end_message(&mut self, out: &mut impl FnMut(Message<'_>)) {
@@ -230,13 +236,13 @@ impl WebSocket {
             None => {}
         }
         self.text.clear();
-        if self.text.capacity() > MOST_KEPT {
+        if self.text.capacity() > MAX_KEPT_BYTES {
             self.text = Vec::new();
         }
     }
 
-    fn give_up(&mut self) {
-        self.state = State::Over;
+    fn stop_parsing(&mut self) {
+        self.state = State::Stopped;
         self.message = None;
         self.text = Vec::new();
     }

@@ -214,8 +214,8 @@ fn frees_large_buffers_and_keeps_small_ones() {
         reader.push(&frame(0x81, &vec![b'x'; len], Some(MASK)), &mut |_| {});
         reader.held_bytes()
     };
-    assert!((100..=MOST_KEPT).contains(&push(100)));
-    assert_eq!(push(MOST_KEPT + 1), 0);
+    assert!((100..=MAX_KEPT_BYTES).contains(&push(100)));
+    assert_eq!(push(MAX_KEPT_BYTES + 1), 0);
     let mut reader = WebSocket::server(MAX_FRAME_BYTES);
     reader.push(&server(0x81, "whole and plain"), &mut |_| {});
     assert_eq!(reader.held_bytes(), 0, "emitted without a copy");

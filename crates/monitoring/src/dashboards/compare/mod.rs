@@ -8,9 +8,9 @@ use super::dashboard::Row;
 use super::panel::{Colour, Kind, Panel};
 use super::variables::{Scope, Variable};
 use queries::{
-    COST, ENDED_BADLY, ENDED_BADLY_BY_KIND, FAILED, FIRST_TOKEN_P50, FIRST_TOKEN_P95,
-    INTER_TOKEN_P50, INTER_TOKEN_P95, LENGTH, OUTPUT_RATE_P10, OUTPUT_RATE_P50, Over, Side,
-    TEXT_RATE, TOTAL_RATE_P50, TRUNCATED, query_for, ratio,
+    COST, FAILED, FIRST_TOKEN_P50, FIRST_TOKEN_P95, INCOMPLETE_CHOICES,
+    INCOMPLETE_CHOICES_BY_RESULT, INTER_TOKEN_P50, INTER_TOKEN_P95, LENGTH, OUTPUT_RATE_P10,
+    OUTPUT_RATE_P50, Side, TEXT_RATE, TOTAL_RATE_P50, TRUNCATED, TimeRange, query_for, ratio,
 };
 
 pub(super) fn dashboard() -> Dashboard {
@@ -110,7 +110,7 @@ fn time_series(title: &str, unit: &str, description: &str) -> Panel {
 fn side_by_side(title: &str, unit: &str, description: &str, query_template: &str) -> Panel {
     Panel {
         lines: [("A", Side::A), ("B", Side::B)]
-            .map(|(name, side)| (name.to_owned(), query_for(query_template, side, Over::Step)))
+            .map(|(name, side)| (name.to_owned(), query_for(query_template, side, TimeRange::Step)))
             .into(),
         colours: [("A".to_owned(), Colour::Blue), ("B".to_owned(), Colour::Orange)].into(),
         ..time_series(title, unit, description)
@@ -120,7 +120,7 @@ fn side_by_side(title: &str, unit: &str, description: &str, query_template: &str
 /// Returns a panel with time series of B ÷ A and a reference line at 1.
 fn ratios(title: &str, description: &str, query_templates: &[(&str, &str)]) -> Panel {
     let line = |(name, query_template): &(&str, &str)| {
-        ((*name).to_owned(), ratio(query_template, Over::Step))
+        ((*name).to_owned(), ratio(query_template, TimeRange::Step))
     };
     Panel {
         lines: query_templates.iter().map(line).collect(),
@@ -223,13 +223,13 @@ fn worse() -> Vec<Panel> {
             "percentunit",
             "Ratio of choices that were refused, filtered, empty or unfinished, or had invalid tool arguments: \
              tokengauge_choices_finished_total.",
-            ENDED_BADLY,
+            INCOMPLETE_CHOICES,
         ),
         ratios(
             "Length and failed choices, B ÷ A",
             "tokengauge_normalized_tokens_total ÷ tokengauge_choices_finished_total, and the ratio of failed choices, B ÷ A. \
              Length below 1: responses of B are shorter. Failed choices above 1: B is worse.",
-            &[("length", LENGTH), ("failed choices", ENDED_BADLY)],
+            &[("length", LENGTH), ("failed choices", INCOMPLETE_CHOICES)],
         ),
         side_by_side(
             "Failed requests",
@@ -253,7 +253,7 @@ fn worse() -> Vec<Panel> {
 
 fn by_kind(side: Side) -> Panel {
     let side_name = side.name();
-    let line = query_for(ENDED_BADLY_BY_KIND, side, Over::Step);
+    let line = query_for(INCOMPLETE_CHOICES_BY_RESULT, side, TimeRange::Step);
     Panel {
         lines: [("{{tokengauge_choice_result}}".to_owned(), line)].into(),
         stacked: true,
@@ -276,7 +276,10 @@ fn costs() -> Vec<Panel> {
          tokengauge_cost_total ÷ tokengauge_requests_finished_total.",
     );
     let lines = [Side::A, Side::B].map(|side| {
-        (format!("{}, {{{{tokengauge_currency}}}}", side.name()), query_for(COST, side, Over::Step))
+        (
+            format!("{}, {{{{tokengauge_currency}}}}", side.name()),
+            query_for(COST, side, TimeRange::Step),
+        )
     });
     let ratio = ratios(
         "Cost, B ÷ A",
@@ -313,7 +316,7 @@ mod tests {
     fn each_side_selects_its_own_series_and_fills_all_placeholders() {
         for (side, own, other) in [(Side::A, "_a\"", "_b\""), (Side::B, "_b\"", "_a\"")] {
             for (_, _, query_template) in SPEED.iter().chain(PRICE) {
-                let text = query_for(query_template, side, Over::Shown);
+                let text = query_for(query_template, side, TimeRange::Shown);
                 assert!(text.contains(own) && !text.contains(other), "{text}");
                 assert!(!text.contains("<side>") && !text.contains("<range>"), "{text}");
             }

@@ -34,14 +34,14 @@ impl Side {
 
 /// Time range over which a query is evaluated.
 #[derive(Clone, Copy)]
-pub(super) enum Over {
+pub(super) enum TimeRange {
     /// The interval of each step in a time series.
     Step,
     /// The whole time range that the dashboard shows.
     Shown,
 }
 
-impl Over {
+impl TimeRange {
     const fn range(self) -> &'static str {
         match self {
             Self::Step => "$__rate_interval",
@@ -50,12 +50,12 @@ impl Over {
     }
 }
 
-pub(super) fn query_for(query_template: &str, side: Side, over: Over) -> String {
+pub(super) fn query_for(query_template: &str, side: Side, over: TimeRange) -> String {
     query_template.replace("<side>", &side.matchers()).replace("<range>", over.range())
 }
 
 /// Returns PromQL for the ratio B ÷ A. The result is absent if A is 0.
-pub(super) fn ratio(query_template: &str, over: Over) -> String {
+pub(super) fn ratio(query_template: &str, over: TimeRange) -> String {
     let of = |side| query_for(query_template, side, over);
     format!("({}) / (({}) > 0)", of(Side::B), of(Side::A))
 }
@@ -92,11 +92,11 @@ pub(super) const TRUNCATED: &str = r#"(
     sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome="truncated"}[<range>]))
     or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
 ) / (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)"#;
-pub(super) const ENDED_BADLY: &str = r#"(
+pub(super) const INCOMPLETE_CHOICES: &str = r#"(
     sum(increase(tokengauge_choices_finished_total{<side>, tokengauge_choice_result!="complete"}[<range>]))
     or 0 * sum(increase(tokengauge_choices_finished_total{<side>}[<range>]))
 ) / (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
-pub(super) const ENDED_BADLY_BY_KIND: &str = r#"sum by (tokengauge_choice_result) (
+pub(super) const INCOMPLETE_CHOICES_BY_RESULT: &str = r#"sum by (tokengauge_choice_result) (
     increase(tokengauge_choices_finished_total{<side>, tokengauge_choice_result!="complete"}[<range>]))
     / on () group_left () (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
 /// Cost per thousand requests, grouped by currency. Amounts are not converted to another currency.
@@ -124,7 +124,7 @@ pub(super) const PRICE: &[Measure] = &[
     ("Response length, o200k tokens", "as long", LENGTH),
     ("Failed requests, ratio", "lower", FAILED),
     ("Truncated responses, ratio", "lower", TRUNCATED),
-    ("Failed choices, ratio", "lower", ENDED_BADLY),
+    ("Failed choices, ratio", "lower", INCOMPLETE_CHOICES),
     ("Cost of 1,000 requests, $1", "lower", COST),
     ("Requests", "–", REQUESTS),
 ];
@@ -136,7 +136,7 @@ pub(super) fn measures(rows: &[Measure], side: Side) -> String {
         .map(|(measure, better, query_template)| {
             let (from, all) =
                 if measure.contains("$1") { ("tokengauge_currency", "(.+)") } else { ("", "") };
-            let query = query_for(query_template, side, Over::Shown);
+            let query = query_for(query_template, side, TimeRange::Shown);
             format!(
                 "label_replace(label_replace({query}, \"better\", \"{better}\", \"\", \"\"), \
                  \"measure\", \"{measure}\", \"{from}\", \"{all}\")"
@@ -165,11 +165,11 @@ pub(super) fn quantile_limit(histogram: &str, quantile: f64, side: Side, limit: 
          1.96 * sqrt({variance:.4} / sum(increase({histogram}_count{{<side>}}[<range>]))), 0, 1)), \
          sum by (le) (increase({histogram}_bucket{{<side>}}[<range>]))) >= 0"
     );
-    query_for(&text, side, Over::Shown)
+    query_for(&text, side, TimeRange::Shown)
 }
 
 /// Returns PromQL for the difference B − A over the whole displayed time range.
 pub(super) fn difference(query_template: &str) -> String {
-    let [a, b] = [Side::A, Side::B].map(|side| query_for(query_template, side, Over::Shown));
+    let [a, b] = [Side::A, Side::B].map(|side| query_for(query_template, side, TimeRange::Shown));
     format!("({b}) - ({a})")
 }

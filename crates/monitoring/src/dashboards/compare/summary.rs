@@ -3,8 +3,9 @@
 
 use super::super::panel::{Colour, Column, Kind, Panel, Thresholds};
 use super::queries::{
-    ENDED_BADLY, FAILED, FIRST_TOKEN_P50, FIRST_TOKEN_P95, LENGTH, Limit, Measure, OUTPUT_RATE_P50,
-    Over, PRICE, REQUESTS, SPEED, Side, difference, measures, quantile_limit, query_for, ratio,
+    FAILED, FIRST_TOKEN_P50, FIRST_TOKEN_P95, INCOMPLETE_CHOICES, LENGTH, Limit, Measure,
+    OUTPUT_RATE_P50, PRICE, REQUESTS, SPEED, Side, TimeRange, difference, measures, quantile_limit,
+    query_for, ratio,
 };
 
 pub(super) fn summary() -> Vec<Panel> {
@@ -24,7 +25,7 @@ pub(super) fn summary() -> Vec<Panel> {
             "Failed choices, B − A",
             "Ratio of choices that were refused, filtered, empty or unfinished, or had invalid tool arguments, in the time \
              range, B − A: tokengauge_choices_finished_total. Above 0, B is worse.",
-            ENDED_BADLY,
+            INCOMPLETE_CHOICES,
         ),
         points_stat(
             "Failed requests, B − A",
@@ -113,7 +114,7 @@ fn selection() -> Panel {
 /// Returns the panel with the number of requests. Few requests make every ratio uncertain.
 fn requests() -> Panel {
     let lines = [Side::A, Side::B]
-        .map(|side| (side.name().to_owned(), query_for(REQUESTS, side, Over::Shown)));
+        .map(|side| (side.name().to_owned(), query_for(REQUESTS, side, TimeRange::Shown)));
     Panel {
         lines: lines.into(),
         decimals: Some(0),
@@ -195,9 +196,9 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
 /// one percentage point.
 fn verdict() -> Panel {
     let more = |query_template| format!("({} > bool 0.01)", difference(query_template));
-    let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, Over::Shown));
-    let shorter = format!("({} < bool 0.9)", ratio(LENGTH, Over::Shown));
-    let worse = format!("{} + {}", more(ENDED_BADLY), more(FAILED));
+    let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, TimeRange::Shown));
+    let shorter = format!("({} < bool 0.9)", ratio(LENGTH, TimeRange::Shown));
+    let worse = format!("{} + {}", more(INCOMPLETE_CHOICES), more(FAILED));
     Panel {
         query: Some(format!("{faster} * clamp_max({shorter} + {worse}, 1)")),
         values: vec![(0.0, "No".to_owned(), Colour::Green), (1.0, "Yes".to_owned(), Colour::Red)],
@@ -232,7 +233,7 @@ fn coloured((base, steps): Direction) -> Option<Thresholds> {
 }
 
 fn ratio_stat(title: &str, description: &str, query_template: &str, colours: Direction) -> Panel {
-    let query = Some(ratio(query_template, Over::Shown));
+    let query = Some(ratio(query_template, TimeRange::Shown));
     let thresholds = coloured(colours);
     Panel { query, thresholds, decimals: Some(2), ..stat(title, "suffix:×", description) }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{CustomTokenizer, Cuts};
-use crate::count::encoder::LONGEST_TAIL;
+use crate::count::encoder::MAX_TAIL_BYTES;
 use crate::count::tests::{deltas, oracle, text};
 use crate::count::{Encoding, TextCounter, TokenizerError, estimate};
 
@@ -170,7 +170,7 @@ fn a_text_without_cut_positions_is_exact_up_to_the_memory_limit() {
     let (_, given, _) = &families()[7];
     let mut counter = TextCounter::custom(Arc::clone(given));
     let line = "the of the of the harbour of the morning ";
-    let lines = LONGEST_TAIL / line.len();
+    let lines = MAX_TAIL_BYTES / line.len();
     for _ in 0..lines {
         counter.push(line);
         counter.count();
@@ -178,10 +178,10 @@ fn a_text_without_cut_positions_is_exact_up_to_the_memory_limit() {
     let whole = line.repeat(lines);
     assert_eq!(Some(counter.total()), given.count(&whole));
     assert!(counter.is_exact());
-    assert!(counter.held() >= whole.len());
+    assert!(counter.tail_capacity() >= whole.len());
     for _ in 0..lines {
         counter.push(line);
-        assert!(counter.held() <= 4 * LONGEST_TAIL);
+        assert!(counter.tail_capacity() <= 4 * MAX_TAIL_BYTES);
     }
     let off = counter.total().abs_diff(given.count(&whole.repeat(2)).unwrap());
     assert!(off <= 2, "{off}");
@@ -193,9 +193,9 @@ fn a_text_with_cut_positions_holds_one_word() {
     for (name, given, cuts) in families().iter().filter(|(.., cuts)| cuts.words) {
         let mut counter = TextCounter::custom(Arc::clone(given));
         counter.push(&"All work and no play ".repeat(1_000));
-        assert!(counter.held() <= 1_024, "{name} {cuts:?}");
-        counter.settle();
-        assert!(counter.held() <= 8, "{name}");
+        assert!(counter.tail_capacity() <= 1_024, "{name} {cuts:?}");
+        counter.count_and_free_tail();
+        assert!(counter.tail_capacity() <= 8, "{name}");
         assert!(!counter.is_exact());
     }
 }

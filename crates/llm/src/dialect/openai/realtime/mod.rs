@@ -22,10 +22,10 @@ use tokengauge_types::label::Name;
 
 /// Maximum number of responses and transcriptions in progress. If there are more, the oldest one counts as ended. A
 /// voice session has two or three.
-const MOST_ACTIVE: usize = 64;
+const MAX_ACTIVE: usize = 64;
 
 /// Maximum number of texts per response that are recorded as read in pieces, so that they are not read again.
-const MOST_TEXTS: usize = 64;
+const MAX_TEXTS: usize = 64;
 
 /// The settings that a client requests for its session.
 static SETTINGS: RequestPaths = RequestPaths::new(&[
@@ -119,7 +119,7 @@ impl Realtime {
             "error" => {
                 let errors = scan_errors(&MESSAGE_ERROR, data);
                 self.failed |= !errors.kind().is_some_and(blames_client);
-                self.note_error(errors.kind());
+                self.record_error(errors.kind());
             }
             "session.created"
             | "session.updated"
@@ -136,20 +136,20 @@ impl Realtime {
             "response.done" => self.response_done(message, data, out),
             "conversation.item.input_audio_transcription.delta" => {
                 let active = self.transcription(message);
-                self.emit(active, &Piece::of_speech(message, false), out);
+                self.emit(active, &Piece::from_transcription(message, false), out);
             }
             "conversation.item.input_audio_transcription.completed" => {
                 let active = self.transcription(message);
-                self.emit(active, &Piece::of_speech(message, true), out);
+                self.emit(active, &Piece::from_transcription(message, true), out);
                 self.active.remove(active);
-                self.report(message.usage.0.as_deref(), out);
+                self.add_usage(message.usage.0.as_deref(), out);
             }
             "conversation.item.input_audio_transcription.failed" => {
                 let active = self.transcription(message);
                 self.active.remove(active);
             }
             _ => {
-                if let Some(piece) = Piece::of_response(message) {
+                if let Some(piece) = Piece::from_response(message) {
                     let active = self.response(message);
                     self.emit(active, &piece, out);
                 }
@@ -166,9 +166,9 @@ impl Realtime {
         let status = response.status.some();
         self.failed = status == Some("failed");
         if self.failed {
-            self.note_error(scan_errors(&MESSAGE_ERROR, data).kind());
+            self.record_error(scan_errors(&MESSAGE_ERROR, data).kind());
         }
-        self.report(response.usage.0.as_deref(), out);
+        self.add_usage(response.usage.0.as_deref(), out);
         if let Some(reason) = status {
             out(Event::Stopped { choice, reason });
         }
@@ -178,17 +178,17 @@ impl Realtime {
         let Some(active) = self.active.get_mut(active) else {
             return;
         };
-        if piece.text.is_empty() || (piece.is_complete && active.has_pieces(piece.place)) {
+        if piece.text.is_empty() || (piece.is_complete && active.has_pieces(piece.text_id)) {
             return;
         }
-        active.note_piece(piece.place);
+        active.record_piece(piece.text_id);
         self.has_generated = true;
         let (choice, part, text) = (active.choice, piece.part, piece.text);
         out(Event::Text { choice, part, text });
     }
 
     /// Adds the usage of one response, and emits the sum of all responses.
-    fn report(&mut self, usage: Option<&RawUsage>, out: &mut impl EventSink) {
+    fn add_usage(&mut self, usage: Option<&RawUsage>, out: &mut impl EventSink) {
         let usage = usage.map(RawUsage::usage_by_all_modalities).unwrap_or_default();
         if usage != Usage::default() {
             self.usage = self.usage.sum(usage);
@@ -196,7 +196,7 @@ impl Realtime {
         }
     }
 
-    fn note_error(&mut self, kind: Option<&str>) {
+    fn record_error(&mut self, kind: Option<&str>) {
         self.error = kind.and_then(Name::new).or(self.error.take());
     }
 
@@ -205,28 +205,28 @@ impl Realtime {
         let own = message.response.0.as_ref();
         let id = own.and_then(|response| response.id.some());
         let key = hash(&("response", id.or(message.response_id.some())));
-        self.place(key).unwrap_or_else(|| {
+        self.find_active(key).unwrap_or_else(|| {
             let choice = self.responses;
             self.responses = choice.saturating_add(1);
-            self.begin(key, choice)
+            self.add_active(key, choice)
         })
     }
 
     fn transcription(&mut self, message: &Message<'_>) -> usize {
         let key = hash(&("item", message.item_id.some(), message.content_index.0));
-        self.place(key).unwrap_or_else(|| {
+        self.find_active(key).unwrap_or_else(|| {
             let choice = u32::MAX.saturating_sub(self.transcriptions);
             self.transcriptions = self.transcriptions.saturating_add(1);
-            self.begin(key, choice)
+            self.add_active(key, choice)
         })
     }
 
-    fn place(&self, key: u64) -> Option<usize> {
+    fn find_active(&self, key: u64) -> Option<usize> {
         self.active.iter().position(|active| active.key == key)
     }
 
-    fn begin(&mut self, key: u64, choice: u32) -> usize {
-        if self.active.len() == MOST_ACTIVE {
+    fn add_active(&mut self, key: u64, choice: u32) -> usize {
+        if self.active.len() == MAX_ACTIVE {
             self.active.remove(0);
         }
         self.active.push(ActiveResponse { key, choice, pieces: Vec::new() });
@@ -236,10 +236,10 @@ impl Realtime {
 
 impl ActiveResponse {
     fn has_pieces(&self, text: u64) -> bool {
-        self.pieces.len() == MOST_TEXTS || self.pieces.contains(&text)
+        self.pieces.len() == MAX_TEXTS || self.pieces.contains(&text)
     }
 
-    fn note_piece(&mut self, text: u64) {
+    fn record_piece(&mut self, text: u64) {
         if !self.has_pieces(text) {
             self.pieces.push(text);
         }
@@ -253,11 +253,11 @@ struct Piece<'a> {
     text: &'a str,
     is_complete: bool,
     /// Hash that identifies the text within its response.
-    place: u64,
+    text_id: u64,
 }
 
 impl<'a> Piece<'a> {
-    fn of_response(message: &'a Message<'_>) -> Option<Self> {
+    fn from_response(message: &'a Message<'_>) -> Option<Self> {
         let kind = message.kind.0.strip_prefix("response.")?;
         let (stem, is_complete) = match kind.strip_suffix(".delta") {
             Some(stem) => (stem, false),
@@ -279,16 +279,16 @@ impl<'a> Piece<'a> {
             part,
             text: if is_complete { &complete.0 } else { &message.delta.0 },
             is_complete,
-            place: hash(&(part, output, message.content_index.0.unwrap_or(0))),
+            text_id: hash(&(part, output, message.content_index.0.unwrap_or(0))),
         })
     }
 
-    fn of_speech(message: &'a Message<'_>, is_complete: bool) -> Self {
+    fn from_transcription(message: &'a Message<'_>, is_complete: bool) -> Self {
         Self {
             part: Part::Transcript,
             text: if is_complete { &message.transcript.0 } else { &message.delta.0 },
             is_complete,
-            place: 0,
+            text_id: 0,
         }
     }
 }

@@ -280,12 +280,12 @@ fn bounds_active_responses() {
         let text = text.replace("\"content_index\":0", &format!("\"content_index\":{number}"));
         reader.server(text.as_bytes(), &mut |_| {});
     }
-    assert_eq!(reader.active.len(), MOST_ACTIVE);
+    assert_eq!(reader.active.len(), MAX_ACTIVE);
     let mut one = Realtime::new();
     for number in 0..1_000 {
         let text = delta("output_text", "r", "x");
         let text = text.replace("\"content_index\":0", &format!("\"content_index\":{number}"));
         one.server(text.as_bytes(), &mut |_| {});
     }
-    assert_eq!(one.active.first().map(|response| response.pieces.len()), Some(MOST_TEXTS));
+    assert_eq!(one.active.first().map(|response| response.pieces.len()), Some(MAX_TEXTS));
 }

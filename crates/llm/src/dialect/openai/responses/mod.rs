@@ -140,7 +140,7 @@ impl Responses {
         };
         let items = &mut self.items;
         let is_known_call = items.texts.call(item).is_some();
-        if !is_known_call && items.texts.knows_item(item) {
+        if !is_known_call && items.texts.contains_item(item) {
             return;
         }
         scan(&ITEM_MESSAGE, message.data, out, |field, found, out| {
@@ -175,7 +175,7 @@ impl Responses {
         let texts = &mut self.items.texts;
         let text = match is_complete {
             false => message.delta.some(),
-            true => message.complete().filter(|_| !texts.knows(id)),
+            true => message.complete().filter(|_| !texts.contains(id)),
         };
         if let Some(text) = text
             && let Some(part) = texts.part(id)
@@ -186,12 +186,12 @@ impl Responses {
 
     fn read_string(&mut self, field: ResponseField, word: &str, out: &mut impl EventSink) {
         match field {
-            ResponseField::Id => self.preamble.started(Some(word), None, out),
-            ResponseField::Model => self.preamble.started(None, Some(word), out),
+            ResponseField::Id => self.preamble.emit_started(Some(word), None, out),
+            ResponseField::Model => self.preamble.emit_started(None, Some(word), out),
             // This is the requested tier. A later message names the tier that processes the request.
             ResponseField::ServiceTier if word == "auto" => {}
-            ResponseField::ServiceTier => self.preamble.tier(Some(word), None, out),
-            ResponseField::SystemFingerprint => self.preamble.tier(None, Some(word), out),
+            ResponseField::ServiceTier => self.preamble.emit_tier(Some(word), None, out),
+            ResponseField::SystemFingerprint => self.preamble.emit_tier(None, Some(word), out),
             ResponseField::Status if matches!(word, "queued" | "in_progress") => {}
             ResponseField::Status if !self.is_stored => {
                 self.has_ended = true;

@@ -7,7 +7,7 @@ use crate::dialect::Part;
 
 /// Maximum number of recorded texts per response. Each further text is read in one form only. Agents that search the
 /// web have about a hundred items.
-const MOST_TEXTS: usize = 1_024;
+const MAX_TEXTS: usize = 1_024;
 
 /// The position of a text in the response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -69,12 +69,12 @@ impl ResponseTexts {
     }
 
     /// Returns whether any piece of this text was read.
-    pub fn knows(&self, id: TextId) -> bool {
+    pub fn contains(&self, id: TextId) -> bool {
         self.is_full() || self.known.contains(&id)
     }
 
     /// Returns whether any text of this item was read.
-    pub fn knows_item(&self, item: u32) -> bool {
+    pub fn contains_item(&self, item: u32) -> bool {
         self.is_full() || self.known.iter().any(|known| known.item == item)
     }
 
@@ -120,6 +120,6 @@ impl ResponseTexts {
     }
 
     const fn is_full(&self) -> bool {
-        self.known.len() >= MOST_TEXTS
+        self.known.len() >= MAX_TEXTS
     }
 }

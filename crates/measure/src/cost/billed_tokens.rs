@@ -5,7 +5,7 @@ use tokengauge_llm::count::Source;
 
 /// Tokens that a call used. No token is counted in two fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Used {
+pub(super) struct BilledTokens {
     pub(super) uncached: f64,
     pub(super) cache_read: f64,
     pub(super) cache_write: f64,
@@ -13,13 +13,13 @@ pub(super) struct Used {
     pub(super) reasoning: f64,
 }
 
-impl Used {
+impl BilledTokens {
     /// Returns the tokens of a call as the provider reported them.
     ///
     /// Missing numbers are replaced, because providers also bill responses that were cut off. The proxy's count
     /// replaces missing output, and an estimate from the prompt length replaces missing input. The source is then
     /// [`Source::Estimated`]. Returns `None` if nothing shows that the call used tokens.
-    pub(super) fn of(record: &Record, call: &Call) -> Option<(Self, Source)> {
+    pub(super) fn from_call(record: &Record, call: &Call) -> Option<(Self, Source)> {
         let usage = call.usage.unwrap_or_default();
         let generated = call.output.filter(|output| output.counted > 0);
         // An output of 0 beside text is a placeholder.
@@ -76,7 +76,7 @@ mod tests {
         call.request.prompt_bytes = 4_000;
         call.output =
             counted.map(|counted| Output::reconcile(&counts(counted), call.usage.as_ref()));
-        let (used, source) = Used::of(&record, record.call.as_ref().unwrap())?;
+        let (used, source) = BilledTokens::from_call(&record, record.call.as_ref().unwrap())?;
         Some((used.total(), source))
     }
 

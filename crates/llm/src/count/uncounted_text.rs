@@ -10,21 +10,21 @@ use crate::budget::{MemoryBudget, MemoryPermit};
 
 /// Number of bytes that every request may use in addition to the shared budget: one word for each of 30 choices.
 /// Typical streams are therefore counted exactly even if the budget is used up.
-const OWN: usize = 4 * 1024;
+const RESERVED_BYTES: usize = 4 * 1024;
 
-/// Maximum number of bytes for one request: text and reasoning of the length [`super::encoder::LONGEST_TAIL`]. Without
-/// this limit, one hostile response could use the budget of all others.
-const MOST_OF_ONE: usize = 128 * 1024;
+/// Maximum number of bytes for one request: text and reasoning of the length [`super::encoder::MAX_TAIL_BYTES`].
+/// Without this limit, one hostile response could use the budget of all others.
+const MAX_BYTES_PER_REQUEST: usize = 128 * 1024;
 
 /// Limits the memory for text of one request that is not counted as tokens yet.
 #[derive(Debug)]
-pub(super) struct HeldText {
+pub(super) struct UncountedText {
     bytes: usize,
-    /// The bytes beyond [`OWN`], taken from the shared budget.
+    /// The bytes beyond [`RESERVED_BYTES`], taken from the shared budget.
     permit: MemoryPermit,
 }
 
-impl HeldText {
+impl UncountedText {
     pub(super) const fn new(budget: Arc<MemoryBudget>) -> Self {
         Self { bytes: 0, permit: MemoryPermit::empty(budget) }
     }
@@ -41,7 +41,8 @@ impl HeldText {
             return true;
         }
         self.bytes = self.bytes.saturating_sub(before) + after;
-        self.bytes <= MOST_OF_ONE && self.permit.resize(self.bytes.saturating_sub(OWN))
+        self.bytes <= MAX_BYTES_PER_REQUEST
+            && self.permit.resize(self.bytes.saturating_sub(RESERVED_BYTES))
     }
 }
 
@@ -52,40 +53,40 @@ mod tests {
     #[test]
     fn a_word_takes_nothing_from_the_budget_and_text_is_returned() {
         let budget = MemoryBudget::new(1 << 20);
-        let mut share = HeldText::new(Arc::clone(&budget));
-        assert!(share.resize(0, OWN));
-        assert_eq!(budget.taken(), 0);
+        let mut share = UncountedText::new(Arc::clone(&budget));
+        assert!(share.resize(0, RESERVED_BYTES));
+        assert_eq!(budget.used(), 0);
         assert!(share.resize(0, 10));
         assert!(share.resize(10, 300));
-        assert_eq!(budget.taken(), 300);
+        assert_eq!(budget.used(), 300);
         assert!(share.resize(300, 20));
-        assert_eq!(budget.taken(), 20);
+        assert_eq!(budget.used(), 20);
         drop(share);
-        assert_eq!(budget.taken(), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]
     fn one_exchange_has_a_separate_limit() {
         let budget = MemoryBudget::new(1 << 20);
-        let mut share = HeldText::new(Arc::clone(&budget));
-        assert!(share.resize(0, MOST_OF_ONE));
+        let mut share = UncountedText::new(Arc::clone(&budget));
+        assert!(share.resize(0, MAX_BYTES_PER_REQUEST));
         assert!(!share.resize(0, 1), "one byte too many");
         assert!(share.resize(1, 0), "the text was freed");
-        assert!(share.resize(MOST_OF_ONE, 0));
-        assert_eq!(budget.taken(), 0);
+        assert!(share.resize(MAX_BYTES_PER_REQUEST, 0));
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]
     fn every_exchange_has_its_reserve_if_the_budget_is_used_up() {
         let budget = MemoryBudget::new(1_000);
-        let mut greedy = HeldText::new(Arc::clone(&budget));
-        assert!(greedy.resize(0, OWN + 1_000));
-        let mut modest = HeldText::new(Arc::clone(&budget));
-        assert!(modest.resize(0, OWN));
+        let mut greedy = UncountedText::new(Arc::clone(&budget));
+        assert!(greedy.resize(0, RESERVED_BYTES + 1_000));
+        let mut modest = UncountedText::new(Arc::clone(&budget));
+        assert!(modest.resize(0, RESERVED_BYTES));
         assert!(!modest.resize(0, 1));
         assert!(modest.resize(1, 0));
         drop(greedy);
         assert!(modest.resize(0, 1_000));
-        assert_eq!(budget.taken(), 1_000);
+        assert_eq!(budget.used(), 1_000);
     }
 }

@@ -1,18 +1,18 @@
 //! Parses the header of a WebSocket frame, which contains its type, payload length and mask.
 
 use super::SkipReason;
-use crate::frame::held::append;
+use crate::frame::frame_buffer::append;
 
 /// Maximum size of a frame header in bytes: 2 bytes, up to 8 bytes of extended length, and 4 bytes of mask.
-const LONGEST: usize = 14;
+const MAX_HEADER_BYTES: usize = 14;
 
 /// Maximum payload length of a control frame in bytes (RFC 6455, section 5.5).
-const LONGEST_CONTROL: u64 = 125;
+const MAX_CONTROL_PAYLOAD: u64 = 125;
 
 /// The bytes of a frame header that have arrived so far.
 #[derive(Clone, Copy, Debug)]
-pub struct Head {
-    bytes: [u8; LONGEST],
+pub struct FrameHeader {
+    bytes: [u8; MAX_HEADER_BYTES],
     len: usize,
 }
 
@@ -49,23 +49,23 @@ pub enum Content {
     Skipped(SkipReason),
 }
 
-impl Head {
+impl FrameHeader {
     pub const fn new() -> Self {
-        Self { bytes: [0; LONGEST], len: 0 }
+        Self { bytes: [0; MAX_HEADER_BYTES], len: 0 }
     }
 
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub fn is_whole(&self) -> bool {
-        self.len == self.wanted()
+    pub fn is_complete(&self) -> bool {
+        self.len == self.header_length()
     }
 
     /// Adds bytes to the header until it is complete. Returns the bytes after the header.
     pub fn push<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
-        while let Some((byte, after)) = rest.split_first().filter(|_| !self.is_whole()) {
+        while let Some((byte, after)) = rest.split_first().filter(|_| !self.is_complete()) {
             if let Some(place) = self.bytes.get_mut(self.len) {
                 *place = *byte;
             }
@@ -81,7 +81,7 @@ impl Head {
         let [first, second, ..] = self.bytes;
         let last = first & 0x80 != 0;
         let extended = first & 0x70 != 0;
-        let left = self.payload();
+        let left = self.payload_length();
         let (kind, begins) = match first & 0x0f {
             0 => (Kind::Data, None),
             1 if extended => (Kind::Data, Some(Content::Skipped(SkipReason::Compressed))),
@@ -93,7 +93,7 @@ impl Head {
         };
         let sound = match kind {
             Kind::Data => left >> 63 == 0,
-            Kind::Close | Kind::Ping => last && !extended && left <= LONGEST_CONTROL,
+            Kind::Close | Kind::Ping => last && !extended && left <= MAX_CONTROL_PAYLOAD,
         };
         let codeless = kind == Kind::Close && left == 1;
         if !sound || codeless || masks != (second & 0x80 != 0) {
@@ -104,7 +104,7 @@ impl Head {
 
     /// Returns the length of the header in bytes. Returns 2 until the second byte, which determines the length, has
     /// arrived.
-    fn wanted(&self) -> usize {
+    fn header_length(&self) -> usize {
         let [_, second, ..] = self.bytes;
         if self.len < 2 {
             return 2;
@@ -123,7 +123,7 @@ impl Head {
     }
 
     /// Returns the payload length in bytes.
-    fn payload(&self) -> u64 {
+    fn payload_length(&self) -> u64 {
         let [_, second, a, b, c, d, e, f, g, h, ..] = self.bytes;
         match self.length_bytes() {
             0 => u64::from(second & 0x7f),
@@ -144,7 +144,7 @@ impl Head {
 }
 
 impl Frame {
-    pub const fn left(&self) -> u64 {
+    pub const fn remaining(&self) -> u64 {
         self.left
     }
 

@@ -6,17 +6,17 @@ use super::{Frame, ParseError};
 
 /// Buffer for the part of a frame that has arrived. The size of the buffer is limited.
 #[derive(Debug)]
-pub struct Held {
+pub struct FrameBuffer {
     cap: usize,
     bytes: Vec<u8>,
     /// Whether the frame exceeded the size limit. The error was then reported, and the rest of the frame is skipped.
-    over: bool,
+    is_oversize: bool,
 }
 
-impl Held {
+impl FrameBuffer {
     /// Creates a buffer for frames of at most `cap` bytes.
     pub fn new(cap: usize) -> Self {
-        Self { cap, bytes: Vec::new(), over: false }
+        Self { cap, bytes: Vec::new(), is_oversize: false }
     }
 
     pub fn cap(&self) -> usize {
@@ -30,7 +30,7 @@ impl Held {
 
     /// Returns the first `COUNT` bytes of the frame, which are in the buffer and in `piece`. Returns `None` if fewer
     /// bytes have arrived.
-    pub fn lead<const COUNT: usize>(&self, piece: &[u8]) -> Option<[u8; COUNT]> {
+    pub fn first_bytes<const COUNT: usize>(&self, piece: &[u8]) -> Option<[u8; COUNT]> {
         let mut lead = [0; COUNT];
         for (to, from) in lead.iter_mut().zip(self.bytes.iter().chain(piece)) {
             *to = *from;
@@ -39,13 +39,13 @@ impl Held {
     }
 
     /// Buffers the next piece of a frame. If the frame exceeds the size limit, reports one error.
-    pub fn keep(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
-        if self.over {
+    pub fn push(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
+        if self.is_oversize {
             return;
         }
         if self.bytes.len() + piece.len() > self.cap {
             self.bytes = Vec::new();
-            self.over = true;
+            self.is_oversize = true;
             out(Frame::ParseError(ParseError::Oversize));
             return;
         }
@@ -54,16 +54,16 @@ impl Held {
 
     /// Ends the frame with `piece`, and returns the complete frame. Returns `None` if the frame exceeded the size
     /// limit. If the buffer is empty, returns `piece` without a copy.
-    pub fn end<'a>(
+    pub fn finish<'a>(
         &mut self,
         piece: &'a [u8],
         out: &mut impl FnMut(Frame<'_>),
     ) -> Option<Cow<'a, [u8]>> {
-        if self.bytes.is_empty() && !self.over && piece.len() <= self.cap {
+        if self.bytes.is_empty() && !self.is_oversize && piece.len() <= self.cap {
             return Some(Cow::Borrowed(piece));
         }
-        self.keep(piece, out);
-        let whole = !std::mem::take(&mut self.over);
+        self.push(piece, out);
+        let whole = !std::mem::take(&mut self.is_oversize);
         whole.then(|| Cow::Owned(std::mem::take(&mut self.bytes)))
     }
 
