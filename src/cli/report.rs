@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long = "where", value_name = "NAME=VALUE")]
     pub only: Vec<Selector>,
 
-    /// Compare two sets of requests of one run; the first one is A
+    /// Compare two sets of requests of one run: set A has the first value of NAME, and set B the second
     #[arg(long, value_name = "NAME=A,NAME=B", value_parser = parse_pair, conflicts_with = "baseline")]
     pub compare: Option<Pair>,
 

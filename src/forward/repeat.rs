@@ -38,7 +38,7 @@ const IDEMPOTENCY_KEYS: [HeaderName; 2] =
 #[derive(Debug)]
 pub struct RepeatableRequest {
     head: Request<()>,
-    body: KeptHandle,
+    body: KeptBodyGuard,
 }
 
 /// The request body of one attempt.
@@ -49,12 +49,12 @@ pub struct RepeatableRequest {
 pub struct SentBody {
     /// `None` once the attempt is over.
     upload: Option<Upload>,
-    kept: Option<Arc<Mutex<Kept>>>,
+    kept: Option<Arc<Mutex<KeptBody>>>,
 }
 
 /// The part of the body that the first attempt has sent.
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptBody {
     /// The reserved memory. `None` after the kept frames were freed.
     permit: Option<OwnedSemaphorePermit>,
     /// Number of bytes that may still be kept.
@@ -67,7 +67,7 @@ struct Kept {
 
 /// Access to the kept frames. Dropping this value frees them, even during the first attempt.
 #[derive(Debug)]
-struct KeptHandle(Arc<Mutex<Kept>>);
+struct KeptBodyGuard(Arc<Mutex<KeptBody>>);
 
 impl RepeatableRequest {
     /// Copies the headers of `request`, and keeps its body from now on. Returns `None` if the body exceeds the remaining
@@ -76,7 +76,7 @@ impl RepeatableRequest {
         let length = request.body().size_hint().exact().unwrap_or(MAX_KEPT_UNKNOWN);
         let permit = reserve(length, budget)?;
         let room = permit.num_permits();
-        let kept = Kept { permit: Some(permit), room, ..Kept::default() };
+        let kept = KeptBody { permit: Some(permit), room, ..KeptBody::default() };
         let kept = Arc::new(Mutex::new(kept));
         request.body_mut().kept = Some(Arc::clone(&kept));
         let mut head = Request::new(());
@@ -85,7 +85,7 @@ impl RepeatableRequest {
         *head.version_mut() = request.version();
         head.headers_mut().clone_from(request.headers());
         head.extensions_mut().clone_from(request.extensions());
-        Some(Self { head, body: KeptHandle(kept) })
+        Some(Self { head, body: KeptBodyGuard(kept) })
     }
 
     /// Returns whether the upstream can receive the request twice without an additional effect.
@@ -169,7 +169,7 @@ impl Drop for SentBody {
     }
 }
 
-impl Kept {
+impl KeptBody {
     fn push(&mut self, frame: &Frame<Bytes>) {
         let Some(copy) = shallow_copy(frame).filter(|_| self.permit.is_some()) else { return };
         match self.room.checked_sub(held_bytes(frame)) {
@@ -188,8 +188,8 @@ fn shallow_copy(frame: &Frame<Bytes>) -> Option<Frame<Bytes>> {
     data.or_else(|| frame.trailers_ref().cloned().map(Frame::trailers))
 }
 
-impl Drop for KeptHandle {
+impl Drop for KeptBodyGuard {
     fn drop(&mut self) {
-        *lock(&self.0) = Kept::default();
+        *lock(&self.0) = KeptBody::default();
     }
 }

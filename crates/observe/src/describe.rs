@@ -14,7 +14,7 @@ use tokengauge_types::event::{
     BodyWaitState, CallerIdentity, Headers, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead,
     ResponseHead, RouteFacts, Scheme, TraceContext,
 };
-use tokengauge_types::label::{LONGEST_NAME, Name};
+use tokengauge_types::label::{MAX_NAME_BYTES, Name};
 use tokengauge_types::tcp::TcpConnection;
 
 /// Query parameters that name a model, in order of preference. Azure OpenAI uses `deployment`.
@@ -42,7 +42,7 @@ pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> Req
         wall: clock::wall_now(),
         method: request.method().clone(),
         path: Name::new(path).unwrap_or_else(root_path),
-        whole_path: (path.len() > LONGEST_NAME).then(|| path.into()),
+        whole_path: (path.len() > MAX_NAME_BYTES).then(|| path.into()),
         model: uri.query().and_then(model_in_query),
         host: host(request).and_then(Name::new),
         version: request.version(),
@@ -92,7 +92,7 @@ fn model_in_query(query: &str) -> Option<Name> {
     MODEL_PARAMETERS.iter().find_map(|parameter| {
         let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         let (_, value) = pairs.find(|(name, _)| name == parameter)?;
-        let decoded: Vec<u8> = percent_decode_str(value).take(LONGEST_NAME).collect();
+        let decoded: Vec<u8> = percent_decode_str(value).take(MAX_NAME_BYTES).collect();
         Name::new(&String::from_utf8_lossy(&decoded))
     })
 }
@@ -142,6 +142,6 @@ mod tests {
             assert_eq!(model(query), None, "{query}");
         }
         let long = model(&format!("model={}", "%41".repeat(10_000))).unwrap();
-        assert_eq!(long, "A".repeat(LONGEST_NAME));
+        assert_eq!(long, "A".repeat(MAX_NAME_BYTES));
     }
 }

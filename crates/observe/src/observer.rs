@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::backlog::{Backlog, DrainContext};
 use crate::in_flight::InFlightRequests;
-use crate::lendable::Lendable;
 use crate::tee::ObservationChannel;
+use crate::timed_lock::TimedLock;
 use tokengauge_telemetry::{ObserverHealth, StateSnapshot, self_telemetry};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
@@ -51,7 +51,7 @@ pub struct Observer {
 #[derive(Debug)]
 struct Shared {
     channel: Arc<ObservationChannel>,
-    state: Lendable<ObserverState>,
+    state: TimedLock<ObserverState>,
     is_stopping: AtomicBool,
     /// Whether the last wait of a reader has timed out.
     is_overdue: AtomicBool,
@@ -96,7 +96,7 @@ impl Observer {
         let state = ObserverState { requests, backlog: Backlog::default(), swept: now };
         let shared = Arc::new(Shared {
             channel,
-            state: Lendable::new(state),
+            state: TimedLock::new(state),
             is_stopping: AtomicBool::new(false),
             is_overdue: AtomicBool::new(false),
             ended: Mutex::new(false),
@@ -119,7 +119,7 @@ impl Observer {
         &self,
         read: impl FnOnce(&mut InFlightRequests, MonotonicInstant) -> T,
     ) -> T {
-        let mut state = self.shared.state.lend();
+        let mut state = self.shared.state.lock();
         state.drain(&self.shared, &|_| false);
         state.read(read)
     }
@@ -168,7 +168,7 @@ impl Observer {
     ) -> Option<T> {
         let is_overdue = self.shared.is_overdue.load(Ordering::Relaxed);
         let limit = if is_overdue { OVERDUE_TIMEOUT } else { READ_TIMEOUT };
-        let state = self.shared.state.lend_within(limit);
+        let state = self.shared.state.try_lock_for(limit);
         self.shared.is_overdue.store(state.is_none(), Ordering::Relaxed);
         let mut state = state?;
         let deadline = clock::now() + READ_TIMEOUT;
@@ -202,7 +202,7 @@ impl Observer {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.channel.wake();
         self.shared.await_end(left(limit));
-        let Some(mut state) = self.shared.state.lend_within(left(limit)) else {
+        let Some(mut state) = self.shared.state.try_lock_for(left(limit)) else {
             return false;
         };
         state.drain(&self.shared, &|_| left(limit / 2).is_zero());
@@ -238,8 +238,8 @@ impl Shared {
         let mut due = clock::now() + IDLE_INTERVAL;
         while !self.is_stopping() {
             let late = clock::now().since(due);
-            self.state.lend_last().requests.record_observer_delay(late);
-            while !self.state.lend_last().drain(self, &|_| self.is_interrupted()) {
+            self.state.lock_last().requests.record_observer_delay(late);
+            while !self.state.lock_last().drain(self, &|_| self.is_interrupted()) {
                 if self.is_stopping() {
                     return;
                 }
@@ -258,7 +258,7 @@ impl Shared {
         if let Some(fault) = lock(&self.fault).take() {
             fault();
         }
-        let mut state = self.state.lend_last();
+        let mut state = self.state.lock_last();
         let now = clock::now();
         if now.since(state.swept) >= SWEEP_INTERVAL {
             state.swept = now;
@@ -271,7 +271,7 @@ impl Shared {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.state.is_wanted() || self.is_stopping()
+        self.state.has_waiters() || self.is_stopping()
     }
 
     fn await_end(&self, limit: Duration) {

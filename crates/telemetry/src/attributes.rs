@@ -31,7 +31,7 @@ pub fn sorted(mut attributes: Vec<KeyValue>) -> Vec<KeyValue> {
     attributes
 }
 
-pub fn of_series(series: &MetricLabels) -> Vec<KeyValue> {
+pub fn series_attributes(series: &MetricLabels) -> Vec<KeyValue> {
     let mut attributes = vec![
         word(key::OPERATION, series.operation.as_str()),
         label(key::PROVIDER, &series.provider),
@@ -48,7 +48,7 @@ pub fn of_series(series: &MetricLabels) -> Vec<KeyValue> {
     sorted(attributes)
 }
 
-pub fn of_model_key(model_key: &ModelKey) -> Vec<KeyValue> {
+pub fn model_attributes(model_key: &ModelKey) -> Vec<KeyValue> {
     sorted(vec![
         label(key::PROVIDER, &model_key.provider),
         label(key::REQUEST_MODEL, &model_key.model),
@@ -57,13 +57,13 @@ pub fn of_model_key(model_key: &ModelKey) -> Vec<KeyValue> {
     ])
 }
 
-pub fn of_route_key(route_key: &RouteKey) -> Vec<KeyValue> {
+pub fn route_attributes(route_key: &RouteKey) -> Vec<KeyValue> {
     sorted(vec![
         label(key::ROUTE, &route_key.route),
         word(key::POSITION, route_key.position.as_str()),
     ])
 }
 
-pub fn of_budget(name: &Label, unit: &Label) -> Vec<KeyValue> {
+pub fn budget_attributes(name: &Label, unit: &Label) -> Vec<KeyValue> {
     sorted(vec![label(key::BUDGET, name), label(key::BUDGET_UNIT, unit)])
 }

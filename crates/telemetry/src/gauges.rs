@@ -16,7 +16,9 @@ use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::{self, BURN_WINDOWS};
 use tokengauge_measure::timing::StallPhase;
 
-use crate::attributes::{label, of_budget, of_model_key, of_route_key, sorted, with, word};
+use crate::attributes::{
+    budget_attributes, label, model_attributes, route_attributes, sorted, with, word,
+};
 use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::{Attribute, Metric, health, tokengauge};
@@ -129,7 +131,7 @@ impl Registrar<'_> {
         let routes: Group<RouteReading> = Group {
             readings: |snapshot| &snapshot.load.routes,
             most: MAX_ROUTES,
-            base: |reading| Some(of_route_key(&reading.route_key)),
+            base: |reading| Some(route_attributes(&reading.route_key)),
         };
         let states = (key::STATE, RequestPhase::ALL.map(RequestPhase::as_str));
         self.labelled(&tokengauge::ACTIVE_REQUESTS, &routes, states, |reading| {
@@ -145,7 +147,7 @@ impl Registrar<'_> {
         let with_bound: Group<RouteReading> = Group {
             base: |reading| {
                 let bound = word(key::PRECISION, reading.bound().as_str());
-                Some(with(&of_route_key(&reading.route_key), &[bound]))
+                Some(with(&route_attributes(&reading.route_key), &[bound]))
             },
             ..routes
         };
@@ -157,7 +159,7 @@ impl Registrar<'_> {
         let most = MAX_MODEL_KEYS;
         self.series(&tokengauge::TOKEN_THROUGHPUT, move |snapshot, gauge| {
             for reading in snapshot.load.models.iter().take(most) {
-                let base = of_model_key(&reading.model_key);
+                let base = model_attributes(&reading.model_key);
                 observe_throughput(gauge, &base, "input", &reading.input);
                 observe_throughput(gauge, &base, "output", &reading.output);
             }
@@ -165,7 +167,7 @@ impl Registrar<'_> {
         let drift: Group<ModelDrift> = Group {
             readings: |snapshot| &snapshot.drift.models,
             most,
-            base: |reading| Some(of_model_key(&reading.model_key)),
+            base: |reading| Some(model_attributes(&reading.model_key)),
         };
         let directions = (key::TOKEN_TYPE, Direction::ALL.map(Direction::as_str));
         self.labelled(&tokengauge::WORKLOAD_DRIFT, &drift, directions, |reading| {
@@ -180,7 +182,7 @@ impl Registrar<'_> {
         let requests: Group<RateLimitReading> = Group {
             readings: |snapshot| &snapshot.load.quotas,
             most: MAX_MODEL_KEYS * LimitType::ALL.len(),
-            base: |reading| Some(of_model_key(&reading.model_key)),
+            base: |reading| Some(model_attributes(&reading.model_key)),
         };
         self.one_each(&tokengauge::RATE_LIMIT_REQUESTS_REMAINING, &requests, |reading| {
             reading.allowance.remaining.filter(|_| reading.limited == LimitType::Requests)
@@ -191,7 +193,7 @@ impl Registrar<'_> {
         let any: Group<RateLimitReading> = Group {
             base: |reading| {
                 let limited = word(key::LIMIT_TYPE, reading.limited.as_str());
-                Some(with(&of_model_key(&reading.model_key), &[limited]))
+                Some(with(&model_attributes(&reading.model_key), &[limited]))
             },
             ..requests
         };
@@ -285,7 +287,7 @@ impl Registrar<'_> {
     fn budgets(&self) {
         let budgets = Group::of(
             |snapshot| &snapshot.budgets,
-            |budget| Some(of_budget(&budget.name, &budget.unit)),
+            |budget| Some(budget_attributes(&budget.name, &budget.unit)),
         );
         self.one_each(&tokengauge::BUDGET_LIMIT, &budgets, |budget| Some(budget.limit));
         self.one_each(&tokengauge::BUDGET_WINDOW, &budgets, |budget| {

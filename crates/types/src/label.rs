@@ -43,12 +43,12 @@ macro_rules! label_enum {
 
 /// Maximum length in bytes of untrusted text. Bedrock model names (ARNs) and names of fine-tuned models reach about
 /// 200.
-pub const LONGEST_NAME: usize = 256;
+pub const MAX_NAME_BYTES: usize = 256;
 
 /// Label value that replaces all values beyond the limit.
 pub const OTHER: &str = "other";
 
-/// Untrusted text for spans, logs and the admin page `/streams`: at most [`LONGEST_NAME`] bytes, without control
+/// Untrusted text for spans, logs and the admin page `/streams`: at most [`MAX_NAME_BYTES`] bytes, without control
 /// characters.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
@@ -68,7 +68,7 @@ impl Name {
 
 /// Returns the text of a [`Name`].
 pub(crate) fn cleaned(text: &str) -> Option<Cow<'_, str>> {
-    let mut end = text.len().min(LONGEST_NAME);
+    let mut end = text.len().min(MAX_NAME_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -398,9 +398,9 @@ mod tests {
 
     #[test]
     fn truncates_names_at_a_character_and_removes_control_characters() {
-        let long = "é".repeat(LONGEST_NAME);
+        let long = "é".repeat(MAX_NAME_BYTES);
         let name = Name::new(&long).unwrap();
-        assert!(name.as_str().len() <= LONGEST_NAME && long.starts_with(name.as_str()));
+        assert!(name.as_str().len() <= MAX_NAME_BYTES && long.starts_with(name.as_str()));
         assert_eq!(Name::new("a\r\nb").unwrap().as_str(), "a\u{FFFD}\u{FFFD}b");
         assert_eq!(Name::new(""), None);
     }

@@ -4,7 +4,7 @@
 use tokengauge_llm::dialect::{
     Api, DetectedApi, RequestFacts, RequestReader, RequestTarget, detect,
 };
-use tokengauge_types::label::{LONGEST_NAME, Name};
+use tokengauge_types::label::{MAX_NAME_BYTES, Name};
 
 use super::memory::Meter;
 use super::messages::flood;
@@ -82,6 +82,6 @@ fn words_are_short(facts: &RequestFacts) {
     let words = [&facts.model, &facts.reasoning_level, &facts.service_tier, &facts.encoding_format];
     for word in words.into_iter().flatten() {
         // Control characters become longer sequences after the cut.
-        assert!(word.as_str().len() <= 3 * LONGEST_NAME);
+        assert!(word.as_str().len() <= 3 * MAX_NAME_BYTES);
     }
 }

@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokengauge::forward::{Propagation, Propagator};
-use tokengauge_types::label::LONGEST_NAME;
+use tokengauge_types::label::MAX_NAME_BYTES;
 
 use super::script::Script;
 
@@ -38,7 +38,7 @@ pub fn traces(input: &[u8]) {
     assert!(trace.state.as_ref().is_none_or(|state| state.len() <= LONGEST_STATE));
     if let Some(conversation) = propagation.conversation(&headers) {
         // Control characters become longer sequences after the cut.
-        assert!(conversation.as_str().len() <= 3 * LONGEST_NAME);
+        assert!(conversation.as_str().len() <= 3 * MAX_NAME_BYTES);
     }
     propagation.write(&trace, carried, &mut headers);
     let (again, _) = propagation.read(&headers);

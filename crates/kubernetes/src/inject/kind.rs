@@ -80,8 +80,8 @@ const REMOVED_GROUP: &str = "extensions";
 /// Kinds that run an inference engine even if the object itself lists no containers.
 const SERVING_KINDS: [&str; 2] = ["InferenceService", "LLMInferenceService"];
 
-/// Maximum nesting depth at which an unsupported kind is searched for containers. A RayService has its containers at
-/// depth 7.
+/// Maximum nesting depth of the search for containers in an object of an unsupported kind. The containers of a
+/// RayService are at depth 7.
 const MAX_SEARCH_DEPTH: usize = 12;
 
 /// Returns the reason for skipping an object of an unsupported kind.

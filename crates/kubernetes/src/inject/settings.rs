@@ -66,8 +66,8 @@ pub struct Settings {
     #[arg(long, value_name = "PORT", value_parser = parse_container_port)]
     pub port: Option<String>,
 
-    /// Outbound: where to forward requests: a URL, or /PREFIX=URL for one path prefix; may be repeated [default: the
-    /// providers' own APIs, each under its prefix]
+    /// For outbound sidecars, forward requests to this URL. With /PREFIX=URL, forward only requests below this path
+    /// prefix. May be repeated [default: the providers' own APIs, each under its prefix]
     #[arg(long, value_name = "[/PREFIX=]URL", value_delimiter = ',')]
     pub upstream: Vec<UpstreamTarget>,
 

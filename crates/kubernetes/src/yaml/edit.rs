@@ -113,8 +113,8 @@ impl Editor {
         Err(Error::Unwritable { path: path.to_string() })
     }
 
-    /// Applies the splices that `splices` returns. Tries them first with literal blocks (`|`), and then without. An
-    /// indented comment below a literal block would become part of its text.
+    /// Applies the changes that `splices` returns. The first try writes texts as literal blocks (`|`). If the result is
+    /// wrong, for example because an indented comment became part of a block, the second try writes no blocks.
     fn attempt(&mut self, patched: &Value, splices: impl Fn(&Self) -> Option<Vec<Splice>>) -> bool {
         [true, false].into_iter().any(|literals| {
             self.literals = literals;

@@ -82,7 +82,7 @@ impl Default for Budget {
 }
 
 impl RequestBudget {
-    /// Returns an empty permit. [`MemoryPermit::resize`] takes memory of this request.
+    /// Returns a permit without memory. When the permit grows, it takes memory from the budget of this request.
     pub fn hold(&self) -> MemoryPermit {
         MemoryPermit::empty(Arc::clone(&self.memory))
     }

@@ -1,4 +1,4 @@
-//! Removes the content encoding (such as gzip) of one body, and records why the output is incomplete.
+//! Removes the content encoding (such as gzip) of one body. If the output is incomplete, records the reason.
 
 use super::{DecodeError, Decompressor};
 use crate::budget::RequestBudget;

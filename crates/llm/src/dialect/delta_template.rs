@@ -25,7 +25,8 @@ const MAX_TEMPLATE_BYTES: usize = 1024;
 /// Maximum number of values that may differ between messages, including the text.
 const MAX_GAPS: usize = 4;
 
-/// Maximum number of digits of a number that may differ. Such a number fits in a 64-bit integer and a double.
+/// Maximum number of digits of a number whose value may differ between messages. Numbers of up to 15 digits are exact
+/// both as a 64-bit integer and as a double.
 const MAX_DIGITS: usize = 15;
 
 #[derive(Debug)]

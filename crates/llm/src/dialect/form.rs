@@ -7,7 +7,7 @@ use memchr::memchr;
 use super::characters::whole_characters;
 use super::json::{BoundedText, Found, Position, Value, ValueSink};
 use super::request::{RequestField, RequestPaths};
-use tokengauge_types::label::LONGEST_NAME;
+use tokengauge_types::label::MAX_NAME_BYTES;
 
 /// Maximum length of a boundary in bytes. The standard allows 70 characters after two hyphens.
 const MAX_BOUNDARY_BYTES: usize = 256;
@@ -15,7 +15,7 @@ const MAX_BOUNDARY_BYTES: usize = 256;
 /// Number of bytes of a header line that are read. The name of the field is at the beginning of the line.
 const MAX_HEADER_LINE_BYTES: usize = 1_024;
 
-/// Maximum length in bytes of a field that is passed on in one piece. Only prompts are longer.
+/// Maximum length in bytes of a field that is read in one piece. Only prompts are longer, and are read in several pieces.
 const MAX_PIECE_BYTES: usize = 4_096;
 
 /// Maximum length in bytes of a field that can be a number or a flag.
@@ -197,7 +197,7 @@ impl Form {
     }
 
     fn emit_piece(&mut self, piece: &str, out: &mut impl ValueSink<RequestField>) {
-        self.word.push(piece, LONGEST_NAME);
+        self.word.push(piece, MAX_NAME_BYTES);
         self.emit(Value::Text(piece), out);
     }
 

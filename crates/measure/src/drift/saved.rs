@@ -7,7 +7,7 @@ use crate::drift::lengths::{Bucket, Lengths};
 use crate::drift::{Direction, MIN_REQUESTS};
 use crate::load::{MAX_MODEL_KEYS, ModelKey};
 use tokengauge_types::event::ProxyPosition;
-use tokengauge_types::label::{LONGEST_NAME, Label};
+use tokengauge_types::label::{Label, MAX_NAME_BYTES};
 
 /// Baseline lengths of each model key, in the format of the JSON file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -93,7 +93,7 @@ impl SavedBaseline {
         for (index, entry) in saved.models.iter().enumerate() {
             let names = entry.names();
             let (_, labels) = names;
-            let is_label = |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME;
+            let is_label = |text: &str| !text.is_empty() && text.len() <= MAX_NAME_BYTES;
             if known.contains(&names) || !labels.into_iter().all(is_label) {
                 return Err(BaselineError::Model(index + 1));
             }

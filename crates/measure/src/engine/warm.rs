@@ -199,7 +199,8 @@ mod tests {
         WarmupTracker::new(Config::default())
     }
 
-    /// Runs one successful request from `from` to `from` + 1 s. Returns the warm-up state at its admission.
+    /// Records one successful request that starts at the second `from` and takes 1 s. Returns the warm-up state at the
+    /// start of the request.
     fn exchange(tracker: &mut WarmupTracker, from: u64) -> WarmupState {
         let found = tracker.record_admission(at(from));
         tracker.record_end(at(from + 1));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokengauge_types::clock::MonotonicInstant;
 
 /// Heartbeat interval.
-pub const BEAT_EVERY: Duration = Duration::from_millis(250);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Minimum delay of a heartbeat that counts as a pause. Shorter delays are ordinary scheduling on a busy machine. They
 /// are well below every stall threshold, which is at least 250 ms.
@@ -32,7 +32,7 @@ impl PauseDetector {
         let Some(last) = self.last_beat.replace(at) else {
             return Duration::ZERO;
         };
-        let due = last + BEAT_EVERY;
+        let due = last + HEARTBEAT_INTERVAL;
         let late = at.since(due);
         if late >= MIN_PAUSE {
             if self.known.len() == MAX_PAUSES {
@@ -58,7 +58,7 @@ impl PauseDetector {
             .map(|(begun, ended)| overlap(*begun, *ended))
             .sum();
         let missing = self.last_beat.map_or(Duration::ZERO, |last| {
-            let due = last + BEAT_EVERY;
+            let due = last + HEARTBEAT_INTERVAL;
             if to.since(due) >= MIN_PAUSE { overlap(due, to) } else { Duration::ZERO }
         });
         known + missing

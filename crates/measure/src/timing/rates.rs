@@ -42,8 +42,8 @@ label_enum! {
 }
 
 label_enum! {
-    /// Ranges of output TPS by user experience. The ranges are values of a label instead of histogram buckets, because
-    /// metric stores format integer `le` values differently.
+    /// Ranges of output tokens per second that users experience differently. The ranges are label values and not
+    /// histogram buckets, because some metric stores write the bucket limit `le="5"` and others `le="5.0"`.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum OutputRateRange {
         Below5 = "<5",

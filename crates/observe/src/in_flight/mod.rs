@@ -103,7 +103,7 @@ pub struct StreamView {
 
 impl InFlightRequests {
     /// Time between two heartbeats of the runtime. See [`record_heartbeat`](Self::record_heartbeat).
-    pub const HEARTBEAT_INTERVAL: Duration = pauses::BEAT_EVERY;
+    pub const HEARTBEAT_INTERVAL: Duration = pauses::HEARTBEAT_INTERVAL;
 
     /// Default limit in bytes for the memory of all parsers, enough for 1,000 concurrent gzip streams.
     pub const DEFAULT_MEMORY: usize = 48 << 20;

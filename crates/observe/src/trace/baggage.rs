@@ -40,7 +40,7 @@ pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokengauge_types::label::LONGEST_NAME;
+    use tokengauge_types::label::MAX_NAME_BYTES;
 
     fn named(lines: &[&str]) -> Option<String> {
         let mut headers = HeaderMap::new();
@@ -67,7 +67,7 @@ mod tests {
             assert_eq!(named(&[&format!("session.id={malformed}")]), None);
         }
         let long = named(&[&format!("session.id={}", "x".repeat(1_000))]).unwrap();
-        assert_eq!(long.len(), LONGEST_NAME);
+        assert_eq!(long.len(), MAX_NAME_BYTES);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct Propagation {
 
 /// Parts of the caller's trace headers that are kept when the proxy rewrites the headers.
 #[derive(Clone, Copy, Debug)]
-pub struct Carried {
+pub struct PropagationState {
     /// W3C flag: the trace id is random. Also set for trace ids that this proxy generates.
     random: bool,
     /// Debug flag of B3, which must be kept when the headers are rewritten.
@@ -71,7 +71,7 @@ pub struct Carried {
 #[derive(Clone, Copy)]
 struct Onward<'a> {
     trace: &'a TraceContext,
-    carried: Carried,
+    carried: PropagationState,
     sampled: bool,
 }
 
@@ -91,7 +91,7 @@ impl Propagation {
     }
 
     /// Returns the trace of a request with `headers`.
-    pub fn read(&self, headers: &HeaderMap) -> (TraceContext, Carried) {
+    pub fn read(&self, headers: &HeaderMap) -> (TraceContext, PropagationState) {
         let formats = || {
             let each = self.propagators.iter();
             each.filter_map(|propagator| Some((*propagator, propagator.read(headers)?)))
@@ -114,13 +114,16 @@ impl Propagation {
             client_span: fastrand::u64(1..).to_be_bytes(),
             state: states.then(|| tracecontext::state(headers)).flatten(),
         };
-        let carried =
-            Carried { random: caller.random || parent.is_none(), debug: caller.debug, states };
+        let carried = PropagationState {
+            random: caller.random || parent.is_none(),
+            debug: caller.debug,
+            states,
+        };
         (trace, carried)
     }
 
     /// Replaces the caller's trace headers. The new headers name the CLIENT span of this proxy as the parent.
-    pub fn write(&self, trace: &TraceContext, carried: Carried, headers: &mut HeaderMap) {
+    pub fn write(&self, trace: &TraceContext, carried: PropagationState, headers: &mut HeaderMap) {
         let onward = Onward { trace, carried, sampled: (self.sample)(trace) };
         for propagator in &self.propagators {
             match propagator {

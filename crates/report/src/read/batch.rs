@@ -8,7 +8,7 @@ use crate::interner::StringInterner;
 use crate::line::Line;
 use crate::row::{Row, Side};
 use crate::{Compare, Request};
-use tokengauge_types::label::LONGEST_NAME;
+use tokengauge_types::label::MAX_NAME_BYTES;
 
 /// Parses the lines of `block`. Returns the rows, and a log with the strings to which the ids in the rows refer. The
 /// field `rows` of this log is empty.
@@ -105,5 +105,5 @@ fn bounded(text: &str) -> String {
 
 /// Removes control characters and shortens the text. The length limit is the same as the proxy's limit for names.
 fn sanitized(text: &str) -> impl Iterator<Item = char> {
-    text.chars().filter(|c| !c.is_control()).take(LONGEST_NAME)
+    text.chars().filter(|c| !c.is_control()).take(MAX_NAME_BYTES)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Histogram};
 
-use crate::attributes::{of_series, with, word};
+use crate::attributes::{series_attributes, with, word};
 use crate::catalog::attributes as key;
 use crate::catalog::tokengauge;
 use crate::exemplars::ExemplarRecorder;
@@ -57,7 +57,7 @@ impl LiveInstruments {
     pub(super) fn new(set: Arc<InstrumentSet>, series: &MetricLabels) -> Self {
         let live = Self {
             set,
-            base: of_series(series),
+            base: series_attributes(series),
             series: series.clone(),
             response_model: OnceLock::new(),
             has_response: OnceLock::new(),
@@ -108,8 +108,8 @@ impl LiveInstruments {
         }
     }
 
-    /// Exports the counters of output tokens from `source` as 0, so that `rate()` includes the first increment. Returns
-    /// `false` if already done.
+    /// Creates the counters of output tokens from `source` with the value 0, so that `rate()` includes their first
+    /// increment. Returns `false` if the counters exist already.
     pub(super) fn initialize_response(&self, source: Source) -> bool {
         let is_first = self.has_response.set(()).is_ok();
         if is_first && self.series.operation.generates() {

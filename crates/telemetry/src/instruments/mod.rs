@@ -14,7 +14,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 
 use crate::Config;
-use crate::attributes::{of_route_key, of_series, pair, sorted, with, word};
+use crate::attributes::{pair, route_attributes, series_attributes, sorted, with, word};
 use crate::catalog::attributes as key;
 use crate::catalog::tokengauge;
 use crate::exemplars::{Exemplars, SeriesId};
@@ -140,7 +140,9 @@ impl Instruments {
     /// series.
     pub fn initialize_response(&self, live: &LiveInstruments, status: u16, source: Source) {
         if live.initialize_response(source) {
-            self.finished_counter(&live.series, of_series, &FinishedResult::ok(status)).0.add(0);
+            self.finished_counter(&live.series, series_attributes, &FinishedResult::ok(status))
+                .0
+                .add(0);
         }
     }
 
@@ -178,7 +180,7 @@ impl Instruments {
     /// Adds the amount that a call took from a budget, in the budget's unit. An amount of 0 exports the budget's
     /// counter as 0 before the first call.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
-        let attributes = crate::attributes::of_budget(name, unit);
+        let attributes = crate::attributes::budget_attributes(name, unit);
         self.set.own.budget_used.add(amount, &attributes);
     }
 
@@ -237,8 +239,8 @@ impl Instruments {
         let live = record.call.as_ref().map(|call| self.live(&call.series));
         let result = FinishedResult::of(record, error.as_ref());
         let (finished, series) = match &live {
-            Some(live) => self.finished_counter(&live.series, of_series, &result),
-            None => self.finished_counter(&RouteKey::of(&record.route), of_route_key, &result),
+            Some(live) => self.finished_counter(&live.series, series_attributes, &result),
+            None => self.finished_counter(&RouteKey::of(&record.route), route_attributes, &result),
         };
         FinishedRequestInstruments {
             server,
@@ -361,7 +363,7 @@ impl Instruments {
             let error = error.map(|error| crate::attributes::label(key::ERROR_TYPE, error));
             status(http.status, step).into_iter().chain(error)
         };
-        let mut server = of_route_key(&labels.route_key);
+        let mut server = route_attributes(&labels.route_key);
         server.push(word(key::METHOD, method(&http.method)));
         let mut client = server.clone();
         server.push(word(key::SCHEME, http.scheme.as_str()));

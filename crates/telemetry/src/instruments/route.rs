@@ -6,7 +6,7 @@ use tokengauge_measure::load::{RetrySignal, RouteKey};
 use tokengauge_measure::record::Record;
 use tokengauge_types::event::ConnectStage;
 
-use crate::attributes::{of_route_key, with, word};
+use crate::attributes::{route_attributes, with, word};
 use crate::catalog::attributes as key;
 use crate::exemplars::ExemplarRecorder;
 use crate::instruments::bound::{BoundExemplarHistogram, Labelled};
@@ -31,7 +31,7 @@ pub struct RouteInstruments {
 
 impl RouteInstruments {
     pub fn new(set: &InstrumentSet, route_key: &RouteKey) -> Self {
-        let base = of_route_key(route_key);
+        let base = route_attributes(route_key);
         let route = Self {
             started: set.own.started.bind(&base),
             waiting: set.own.stream_time.bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),

@@ -213,8 +213,9 @@ pub struct ResponseHead {
 pub struct RouteFacts {
     pub name: Label,
     pub position: ProxyPosition,
-    /// Host of the upstream. Exported as `server.address`, and `server_port` as `server.port`.
+    /// Host of the upstream, exported as `server.address`.
     pub server_address: Label,
+    /// Port of the upstream, exported as `server.port`.
     pub server_port: u16,
     /// The configured provider. If `None`, tokengauge infers the provider.
     pub provider: Option<Label>,
@@ -283,12 +284,12 @@ label_enum! {
     #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize, ValueEnum)]
     #[serde(rename_all = "lowercase")]
     pub enum ProxyPosition {
-        /// Next to the backend: observes all callers of one engine.
+        /// The proxy runs next to the backend, and observes all callers of one engine.
         Inbound = "inbound",
-        /// Next to the application: observes all backends that the application calls.
+        /// The proxy runs next to the application, and observes all backends that the application calls.
         #[default]
         Outbound = "outbound",
-        /// Between both: shared by several applications and backends.
+        /// The proxy runs between both, and several applications and backends share it.
         Gateway = "gateway",
     }
 }

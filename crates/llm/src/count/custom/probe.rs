@@ -1,5 +1,5 @@
-//! Tests at which positions a text can be cut for a custom tokenizer. Many different texts are cut at every candidate
-//! position. The parts must have as many tokens as the whole text.
+//! Finds the positions at which a text can be cut without a change of its token count, for a custom tokenizer. Each kind
+//! of position is tested with many texts: the two parts together must have as many tokens as the whole text.
 //!
 //! This is a test and not a proof. However, the test covers the whole tokenizer and does not depend on an analysis of
 //! its components. Each token that contains a candidate position is also tested. `tests.rs` applies the test to

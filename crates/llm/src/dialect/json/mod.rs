@@ -17,7 +17,7 @@ pub use value::{Found, Outcome, Position, Value, ValueSink};
 use crate::frame::scan::Scanner;
 use path::Matches;
 use text::{Decoder, Progress};
-use tokengauge_types::label::LONGEST_NAME;
+use tokengauge_types::label::MAX_NAME_BYTES;
 
 /// Maximum depth of a value that is passed on. A path has at most eight steps. Wrappers, and lists around the root, add
 /// levels.
@@ -374,7 +374,7 @@ impl<F: Copy> JsonScanner<F> {
 
     /// Delivers a piece of a string.
     fn piece(&mut self, piece: &str, out: &mut impl ValueSink<F>) {
-        let longest = if self.next.is_raw { MAX_OBJECT_BYTES } else { LONGEST_NAME };
+        let longest = if self.next.is_raw { MAX_OBJECT_BYTES } else { MAX_NAME_BYTES };
         self.word.push(piece, longest);
         self.emit(Value::Text(piece), out);
     }

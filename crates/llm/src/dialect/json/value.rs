@@ -9,7 +9,7 @@ pub enum Value<'a> {
     End,
     /// A piece of a string, without escapes and never empty.
     Text(&'a str),
-    /// The end of a string, with its beginning: [`LONGEST_NAME`](tokengauge_types::label::LONGEST_NAME) bytes of a
+    /// The end of a string, with its beginning: [`MAX_NAME_BYTES`](tokengauge_types::label::MAX_NAME_BYTES) bytes of a
     /// string, or [`MAX_OBJECT_BYTES`](super::MAX_OBJECT_BYTES) bytes of an object that is passed on as text.
     TextEnd(&'a str),
     Number(&'a str),

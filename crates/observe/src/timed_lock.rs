@@ -1,8 +1,7 @@
-//! A lock for a value that one thread uses at a time. Unlike with a mutex of the standard library, the wait can have a
-//! time limit.
+//! A mutex whose waits can have a time limit, unlike those of the standard library's mutex.
 //!
-//! A mutex also guarantees no order. Here, a thread that releases the value and calls `lend_last` at once does not
-//! overtake a thread that waits.
+//! The standard mutex also guarantees no order. Here, a thread that releases the lock and calls `lock_last` at once does
+//! not overtake a thread that waits.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,23 +10,23 @@ use std::time::Duration;
 use tokengauge_types::sync::lock;
 
 #[derive(Debug)]
-pub(crate) struct Lendable<T> {
-    /// `None` while the value is lent.
+pub(crate) struct TimedLock<T> {
+    /// `None` while a guard holds the value.
     slot: Mutex<Option<T>>,
     returned: Condvar,
-    /// Number of threads that wait in [`Lendable::lend_within`]. Modified only under the lock of `slot`.
+    /// Number of threads that wait in [`TimedLock::try_lock_for`]. Modified only under the lock of `slot`.
     waiting: AtomicUsize,
 }
 
-/// The lent value, which returns when this is dropped.
+/// Holds the value of a [`TimedLock`], and returns it when dropped.
 #[derive(Debug)]
-pub(crate) struct Lent<'a, T> {
-    from: &'a Lendable<T>,
+pub(crate) struct TimedLockGuard<'a, T> {
+    mutex: &'a TimedLock<T>,
     /// `None` only while this is dropped.
     value: Option<T>,
 }
 
-impl<T> Lendable<T> {
+impl<T> TimedLock<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self {
             slot: Mutex::new(Some(value)),
@@ -37,7 +36,7 @@ impl<T> Lendable<T> {
     }
 
     /// Waits for the value for at most `limit`.
-    pub(crate) fn lend_within(&self, limit: Duration) -> Option<Lent<'_, T>> {
+    pub(crate) fn try_lock_for(&self, limit: Duration) -> Option<TimedLockGuard<'_, T>> {
         let slot = lock(&self.slot);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let waited = self.returned.wait_timeout_while(slot, limit, |slot| slot.is_none());
@@ -49,38 +48,38 @@ impl<T> Lendable<T> {
             // A thread that waits for its turn may have waited for this one.
             self.returned.notify_all();
         }
-        value.map(|value| Lent { from: self, value: Some(value) })
+        value.map(|value| TimedLockGuard { mutex: self, value: Some(value) })
     }
 
     /// Waits for the value without a limit.
-    pub(crate) fn lend(&self) -> Lent<'_, T> {
+    pub(crate) fn lock(&self) -> TimedLockGuard<'_, T> {
         loop {
-            if let Some(lent) = self.lend_within(Duration::MAX) {
-                return lent;
+            if let Some(guard) = self.try_lock_for(Duration::MAX) {
+                return guard;
             }
         }
     }
 
     /// Waits until the value is free and no other thread waits for it. Other threads therefore have priority.
-    pub(crate) fn lend_last(&self) -> Lent<'_, T> {
+    pub(crate) fn lock_last(&self) -> TimedLockGuard<'_, T> {
         let mut slot = lock(&self.slot);
         loop {
-            if !self.is_wanted()
+            if !self.has_waiters()
                 && let Some(value) = slot.take()
             {
-                return Lent { from: self, value: Some(value) };
+                return TimedLockGuard { mutex: self, value: Some(value) };
             }
             slot = self.returned.wait(slot).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Returns whether a thread waits for the value.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 }
 
-impl<T> Deref for Lent<'_, T> {
+impl<T> Deref for TimedLockGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -88,16 +87,16 @@ impl<T> Deref for Lent<'_, T> {
     }
 }
 
-impl<T> DerefMut for Lent<'_, T> {
+impl<T> DerefMut for TimedLockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.value.as_mut().expect("the value is present until the drop")
     }
 }
 
-impl<T> Drop for Lent<'_, T> {
+impl<T> Drop for TimedLockGuard<'_, T> {
     fn drop(&mut self) {
-        *lock(&self.from.slot) = self.value.take();
-        self.from.returned.notify_all();
+        *lock(&self.mutex.slot) = self.value.take();
+        self.mutex.returned.notify_all();
     }
 }
 
@@ -112,43 +111,43 @@ mod tests {
 
     #[test]
     fn the_wait_has_a_limit() {
-        let lendable = Lendable::new(1);
-        let lent = lendable.lend_last();
-        assert!(lendable.lend_within(Duration::from_millis(1)).is_none());
-        drop(lent);
-        assert_eq!(lendable.lend_within(Duration::ZERO).as_deref(), Some(&1));
+        let mutex = TimedLock::new(1);
+        let guard = mutex.lock_last();
+        assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
+        drop(guard);
+        assert_eq!(mutex.try_lock_for(Duration::ZERO).as_deref(), Some(&1));
     }
 
     #[test]
     fn a_waiting_thread_is_served_before_the_last() {
-        let lendable = Lendable::new(Vec::new());
-        let lent = lendable.lend_last();
+        let mutex = TimedLock::new(Vec::new());
+        let guard = mutex.lock_last();
         let (entered, was_entered) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
                 entered.send(()).unwrap();
-                lendable.lend_within(LONG).unwrap().push("waiting");
+                mutex.try_lock_for(LONG).unwrap().push("waiting");
             });
             was_entered.recv().unwrap();
-            while !lendable.is_wanted() {
+            while !mutex.has_waiters() {
                 thread::yield_now();
             }
-            drop(lent);
-            lendable.lend_last().push("last");
+            drop(guard);
+            mutex.lock_last().push("last");
         });
-        assert_eq!(*lendable.lend_last(), ["waiting", "last"]);
+        assert_eq!(*mutex.lock_last(), ["waiting", "last"]);
     }
 
     #[test]
     fn a_panic_returns_the_value() {
-        let lendable = Lendable::new(1);
+        let mutex = TimedLock::new(1);
         thread::scope(|scope| {
             let panicking = scope.spawn(|| {
-                let _lent = lendable.lend_last();
-                panic!("while the value is lent");
+                let _guard = mutex.lock_last();
+                panic!("while the value is locked");
             });
             panicking.join().unwrap_err();
         });
-        assert_eq!(*lendable.lend_last(), 1);
+        assert_eq!(*mutex.lock_last(), 1);
     }
 }
