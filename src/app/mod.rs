@@ -396,7 +396,7 @@ fn requests(
 /// Applies the settings of the observer that a reload may change, except the objectives.
 fn apply(requests: &mut InFlightRequests, config: &Config) {
     for route in &config.routes {
-        requests.track_route(&RouteKey::of(&route.facts));
+        requests.track_route(&RouteKey::from_route(&route.facts));
     }
     requests.tokenizers = config.tokenizers.clone();
     requests.contents = config.contents.clone();

@@ -408,7 +408,7 @@ pub enum StreamFailure {
 }
 
 impl StreamFailure {
-    pub(super) fn of(error: &hyper::Error) -> Self {
+    pub(super) fn from_error(error: &hyper::Error) -> Self {
         let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
         let Some(cause) = cause else { return Self::Connection };
         match cause.reason() {

@@ -384,7 +384,7 @@ impl Exchange {
         match sender.try_send_request(*request).await {
             Ok(response) => Ok(Received { response, connection: ConnectionShare::Http2(permit) }),
             Err(error) => {
-                let failure = StreamFailure::of(error.error());
+                let failure = StreamFailure::from_error(error.error());
                 let is_unread = failure == StreamFailure::Refused;
                 let is_lost = failure != StreamFailure::Reset && !self.observer.is_ended();
                 if is_lost {

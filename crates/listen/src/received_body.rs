@@ -50,7 +50,7 @@ pub enum BodyError {
 const TWO_WAY: [&[u8]; 2] = [b"application/grpc", b"application/vnd.amazon.eventstream"];
 
 impl ReceivedBody {
-    pub(super) fn of(
+    pub(super) fn wrap(
         request: Request<Incoming>,
         timeout: Duration,
         connection: Option<Arc<Exchanges>>,

@@ -64,7 +64,7 @@ where
         let active = self.exchanges.begin(asks_for_websocket(request.headers()), permit);
         let version = request.version();
         let connection = (version < Version::HTTP_2).then(|| Arc::clone(&self.exchanges));
-        let request = ReceivedBody::of(request, *body_timeout, connection);
+        let request = ReceivedBody::wrap(request, *body_timeout, connection);
         let inner = is_allowed.then(|| self.inner.call(request));
         if !is_allowed {
             state.over_limit.fetch_add(1, Ordering::Relaxed);

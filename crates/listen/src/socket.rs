@@ -52,7 +52,7 @@ impl Socket {
             Address::Tcp(address) => bind_tcp(*address).map(Self::Tcp),
             Address::Unix(path) => {
                 let listener = bind_unix(path)?;
-                Ok(Self::Unix(SocketFile::of(path)?, listener))
+                Ok(Self::Unix(SocketFile::from_path(path)?, listener))
             }
         }
     }
@@ -143,7 +143,7 @@ pub(super) struct SocketFile {
 }
 
 impl SocketFile {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn from_path(path: &Path) -> io::Result<Self> {
         let id = identity(&std::fs::symlink_metadata(path)?);
         Ok(Self { path: path.to_owned(), id })
     }

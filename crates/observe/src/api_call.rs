@@ -362,7 +362,7 @@ impl ApiCall {
         let facts = &mut self.answer.facts;
         let usage = facts.usage;
         Call {
-            length_buckets: LengthBuckets::of(&request, usage.as_ref(), output.as_ref()),
+            length_buckets: LengthBuckets::from_call(&request, usage.as_ref(), output.as_ref()),
             series,
             streamed,
             finish_reasons,

@@ -168,7 +168,7 @@ impl ObservedResponse {
                 refusal: choice.has_refusal,
                 broken_arguments: seen && self.arguments.are_broken(index),
             };
-            let status = ChoiceStatus::of(&reason, content);
+            let status = ChoiceStatus::from_finish_reason(&reason, content);
             reasons.push((reason, status));
         }
         if reasons.is_empty() {

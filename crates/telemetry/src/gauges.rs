@@ -62,7 +62,7 @@ struct Group<R> {
 
 impl<R> Group<R> {
     /// Creates a group without a limit, for a list whose length is limited elsewhere.
-    const fn of(
+    const fn new(
         readings: fn(&StateSnapshot) -> &[R],
         base: fn(&R) -> Option<Vec<KeyValue>>,
     ) -> Self {
@@ -209,7 +209,7 @@ impl Registrar<'_> {
     }
 
     fn objectives(&self) {
-        let objectives = Group::of(
+        let objectives = Group::new(
             |snapshot| &snapshot.slo,
             |reading| {
                 Some(sorted(vec![
@@ -242,7 +242,7 @@ impl Registrar<'_> {
     /// Registers the metrics of backends: values that inference engines report, warm-up states, and the results of
     /// scrapes.
     fn backends(&self) {
-        let upstreams = Group::of(
+        let upstreams = Group::new(
             |snapshot| &snapshot.backends,
             |reading| Some(vec![label(key::UPSTREAM, &reading.upstream)]),
         );
@@ -276,7 +276,7 @@ impl Registrar<'_> {
 
     /// Registers the metrics of each upstream, which show how connections are reused.
     fn upstreams(&self) {
-        let upstreams = Group::of(
+        let upstreams = Group::new(
             |snapshot| &snapshot.upstreams,
             |counts| Some(vec![label(key::UPSTREAM, &counts.upstream)]),
         );
@@ -285,7 +285,7 @@ impl Registrar<'_> {
     }
 
     fn budgets(&self) {
-        let budgets = Group::of(
+        let budgets = Group::new(
             |snapshot| &snapshot.budgets,
             |budget| Some(budget_attributes(&budget.name, &budget.unit)),
         );
@@ -293,7 +293,7 @@ impl Registrar<'_> {
         self.one_each(&tokengauge::BUDGET_WINDOW, &budgets, |budget| {
             Some(budget.window.as_secs_f64())
         });
-        let prices = Group::of(
+        let prices = Group::new(
             |snapshot| &snapshot.token_prices,
             |price| {
                 let currency = label(key::CURRENCY, &price.currency);
@@ -323,7 +323,7 @@ impl Registrar<'_> {
     fn logs_and_labels(&self) {
         self.value(&health::SELF_LOGGED, |snapshot| Some(snapshot.request_log.written));
         let request_log =
-            Group::of(|snapshot| slice::from_ref(&snapshot.request_log), |_| Some(Vec::new()));
+            Group::new(|snapshot| slice::from_ref(&snapshot.request_log), |_| Some(Vec::new()));
         let reasons = (key::DROP_REASON, DropReason::ALL.map(DropReason::as_str));
         self.labelled(&health::SELF_UNLOGGED, &request_log, reasons, |counts| {
             // No one rejects lines of a file.
@@ -341,7 +341,7 @@ impl Registrar<'_> {
     /// absent.
     fn process(&self) {
         let process =
-            Group::of(|snapshot| slice::from_ref(&snapshot.process), |_| Some(Vec::new()));
+            Group::new(|snapshot| slice::from_ref(&snapshot.process), |_| Some(Vec::new()));
         let modes = (key::CPU_MODE, ["user", "system"]);
         self.labelled(&health::CPU_TIME, &process, modes, |process| {
             let times = process.cpu.map(|time| [time.user, time.system]);

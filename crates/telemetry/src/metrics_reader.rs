@@ -255,7 +255,7 @@ pub(super) struct SharedReader(Arc<ManualReader>);
 
 impl SharedReader {
     #[cfg(test)]
-    pub(super) const fn of(reader: Arc<ManualReader>) -> Self {
+    pub(super) const fn from_reader(reader: Arc<ManualReader>) -> Self {
         Self(reader)
     }
 

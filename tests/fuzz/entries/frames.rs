@@ -57,14 +57,14 @@ pub fn sniffed(input: &[u8]) {
     let mut script = Script::new(input);
     let content_type = script.pick(&CONTENT_TYPES);
     let json = script.pick(&JSON);
-    let body = Body::of(script);
+    let body = Body::for_first_byte(script);
     body.frames(|| Reading::of(Framer::new(content_type, json), MAX_FRAME_BYTES));
 }
 
 fn of_stream(input: &[u8], reading: impl Fn(usize) -> Reading) {
     let mut script = Script::new(input);
     let cap = script.pick(&CAPS);
-    let body = Body::of(script);
+    let body = Body::for_first_byte(script);
     let reading = || reading(cap);
     let frames = body.frames(reading);
     let after_another = body.frames(|| {
@@ -86,7 +86,7 @@ struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    fn of(mut script: Script<'a>) -> Self {
+    fn for_first_byte(mut script: Script<'a>) -> Self {
         let cuts = script.cuts();
         let lost_after = script.flag().then(|| usize::from(script.digit()));
         let bytes = script.rest();

@@ -202,7 +202,7 @@ mod tests {
         let chunk =
             r#"{"model":"m","choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}"#;
         let stream = events(&[chunk, "[DONE]"]);
-        let read = TestResponse::of(Api::OpenAiChat, STREAM).read(stream.as_bytes());
+        let read = TestResponse::new(Api::OpenAiChat, STREAM).read(stream.as_bytes());
         assert_eq!(read[1..], [r#"0 Text "Hi""#.to_owned(), stopped(0, "stop"), "Done".to_owned()]);
     }
 }

@@ -47,7 +47,7 @@ impl RequestReader {
             Body::Json(scanner) => scanner.push(bytes, read),
             Body::Form(form) => form.push(bytes, read),
             Body::Unknown => {
-                self.body = Body::of(*first, self.paths);
+                self.body = Body::for_first_byte(*first, self.paths);
                 self.push(bytes);
             }
         }
@@ -69,7 +69,7 @@ impl RequestReader {
 }
 
 impl Body {
-    fn of(first: u8, paths: &'static RequestPaths) -> Self {
+    fn for_first_byte(first: u8, paths: &'static RequestPaths) -> Self {
         if Form::starts_with(first) {
             Self::Form(Form::new(paths))
         } else {

@@ -84,7 +84,7 @@ pub fn scan_errors(paths: &'static Paths<()>, data: &[u8]) -> ErrorScanner {
 
 impl<'m> Message<'m> {
     /// Creates a message whose event has no name.
-    pub const fn of(data: &'m [u8]) -> Self {
+    pub const fn from_data(data: &'m [u8]) -> Self {
         Self { name: b"", data: data.trim_ascii(), is_error: false }
     }
 

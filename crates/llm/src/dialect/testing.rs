@@ -20,7 +20,7 @@ pub struct TestResponse<'a> {
 }
 
 impl<'a> TestResponse<'a> {
-    pub const fn of(api: Api, content_type: Option<&'a str>) -> Self {
+    pub const fn new(api: Api, content_type: Option<&'a str>) -> Self {
         Self { api, model: None, status: 200, content_type, request: None }
     }
 

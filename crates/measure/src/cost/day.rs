@@ -14,7 +14,7 @@ use tokengauge_types::value::ValueError;
 pub struct Day(Date);
 
 impl Day {
-    pub fn of(wall: WallTime) -> Self {
+    pub fn from_wall_time(wall: WallTime) -> Self {
         let instant = OffsetDateTime::from_unix_timestamp_nanos(wall.unix_nanos().into());
         Self(instant.map_or(Date::MAX, OffsetDateTime::date))
     }
@@ -63,7 +63,7 @@ mod tests {
     const DAY: u64 = 86_400_000_000_000;
 
     fn day(number: u64) -> Day {
-        Day::of(WallTime::from_unix_nanos(number * DAY + DAY / 2))
+        Day::from_wall_time(WallTime::from_unix_nanos(number * DAY + DAY / 2))
     }
 
     #[test]

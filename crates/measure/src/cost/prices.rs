@@ -68,7 +68,7 @@ impl Prices {
     /// Returns the most specific price that is valid on the day of the call. Among equally specific prices, the one
     /// with the latest `from` applies.
     fn of(&self, record: &Record, call: &Call) -> Option<&Price> {
-        let today = Day::of(record.wall);
+        let today = Day::from_wall_time(record.wall);
         let fits = |price: &&Price| price.from.is_none_or(|from| from <= today) && price.fits(call);
         self.models.iter().filter(fits).max_by_key(|price| (price.specificity(), price.from))
     }

@@ -31,7 +31,7 @@ impl Bins {
     /// If one bucket holds several deciles, their bins merge and fewer than ten remain. If this bucket is the lowest of
     /// the baseline, an extra bin is added below it, which is empty in the baseline. Without the extra bin, a drop from
     /// one constant length to a lower one would stay in the same bin.
-    pub(super) fn of(baseline: &Lengths) -> Self {
+    pub(super) fn from_baseline(baseline: &Lengths) -> Self {
         let mut ends: Vec<Bucket> = Vec::new();
         let (mut seen, mut decile, mut lowest) = (0, 1, true);
         for (bucket, count) in baseline.iter() {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn of(baseline: &Lengths, current: &Lengths) -> f64 {
-        Bins::of(baseline).index(baseline, current).unwrap()
+        Bins::from_baseline(baseline).index(baseline, current).unwrap()
     }
 
     fn close(actual: f64, exact: f64) {
@@ -139,7 +139,7 @@ mod tests {
     fn a_shift_by_one_bin_equals_a_hand_calculation() {
         let baseline = lengths((0..1_000).map(|n| 1 + n % 50));
         let shifted = lengths((0..1_000).map(|n| 6 + n % 50));
-        assert_eq!(Bins::of(&baseline).counts(&baseline), [100; 10]);
+        assert_eq!(Bins::from_baseline(&baseline).counts(&baseline), [100; 10]);
         let exact = 0.0999 * 1_000_f64.ln() + 0.1 * 2_f64.ln();
         close(of(&baseline, &shifted), exact);
         assert!(exact > 0.25);
@@ -150,7 +150,7 @@ mod tests {
     fn many_equal_lengths_make_fewer_bins() {
         // 60 % of the responses are cut off at 256 tokens.
         let capped = lengths((0..1_000).map(|n| if n < 600 { 256 } else { 1 + n % 40 }));
-        let bins = Bins::of(&capped);
+        let bins = Bins::from_baseline(&capped);
         assert_eq!(bins.count(), 6, "{bins:?}");
         let freed = lengths((0..1_000).map(|n| if n < 600 { 300 + n } else { 1 + n % 40 }));
         assert!(of(&capped, &freed) > 0.25);
@@ -163,8 +163,8 @@ mod tests {
             let index = of(&constant(from), &constant(to));
             assert!(index > 9.0, "{from} to {to}: {index}");
         }
-        assert_eq!(Bins::of(&constant(100)).count(), 3);
-        assert_eq!(Bins::of(&constant(0)).count(), 2, "nothing is below 0");
+        assert_eq!(Bins::from_baseline(&constant(100)).count(), 3);
+        assert_eq!(Bins::from_baseline(&constant(0)).count(), 2, "nothing is below 0");
         close(of(&constant(100), &constant(100)), 0.0);
     }
 
@@ -172,8 +172,8 @@ mod tests {
     fn an_empty_side_makes_the_index_undefined() {
         let some = lengths([1, 2, 3]);
         let none = Lengths::default();
-        assert_eq!(Bins::of(&some).index(&some, &none), None);
-        assert_eq!(Bins::of(&none).index(&none, &some), None);
+        assert_eq!(Bins::from_baseline(&some).index(&some, &none), None);
+        assert_eq!(Bins::from_baseline(&none).index(&none, &some), None);
     }
 
     /// Reproducible generator of pseudorandom numbers (Knuth's MMIX).
@@ -263,7 +263,7 @@ mod tests {
             other in prop::collection::vec(0_u64..100_000, 1..300),
         ) {
             let (one, other) = (lengths(one), lengths(other));
-            let bins = Bins::of(&one);
+            let bins = Bins::from_baseline(&one);
             let there = bins.index(&one, &other).unwrap();
             let back = bins.index(&other, &one).unwrap();
             prop_assert!(there >= 0.0 && there.is_finite());
@@ -274,7 +274,7 @@ mod tests {
         #[test]
         fn every_length_lies_in_one_bin(list in prop::collection::vec(any::<u64>(), 1..300)) {
             let lengths = lengths(list.iter().copied());
-            let counts = Bins::of(&lengths).counts(&lengths);
+            let counts = Bins::from_baseline(&lengths).counts(&lengths);
             prop_assert_eq!(counts.iter().sum::<u64>(), list.len() as u64);
         }
     }

@@ -141,7 +141,7 @@ impl Drift {
         }
         let lengths = [input(record, call), output(record, call)];
         if lengths.iter().any(Option::is_some) {
-            self.record(at, &ModelKey::of(&call.series), lengths);
+            self.record(at, &ModelKey::from_labels(&call.series), lengths);
         }
     }
 
@@ -187,7 +187,7 @@ impl Drift {
             let lengths = tracks.each_ref().map(|track| track.latest().clone());
             (model_key.clone(), lengths)
         };
-        SavedBaseline::of(self.models.iter().map(save).collect())
+        SavedBaseline::from_models(self.models.iter().map(save).collect())
     }
 }
 
@@ -287,7 +287,7 @@ impl Track {
         let filling =
             matches!(&self.reference, Reference::First(first) if first.total() < most as u64);
         if let Some(baseline) = baseline.filter(|_| enough && !filling) {
-            let bins = Bins::of(baseline);
+            let bins = Bins::from_baseline(baseline);
             reading.index = bins.index(baseline, current);
             reading.bins = Some(bins.count());
             reading.by_chance = Some(by_chance(bins.count(), reading.baseline, reading.current));

@@ -59,7 +59,9 @@ struct Entry {
 }
 
 impl SavedBaseline {
-    pub(super) fn of(mut models: Vec<(ModelKey, [Lengths; Direction::ALL.len()])>) -> Self {
+    pub(super) fn from_models(
+        mut models: Vec<(ModelKey, [Lengths; Direction::ALL.len()])>,
+    ) -> Self {
         models.sort_by(|(a, _), (b, _)| a.by_name().cmp(&b.by_name()));
         let entry = |(model_key, lengths): (ModelKey, [Lengths; Direction::ALL.len()])| {
             let [input, output] = lengths.each_ref().map(pairs);

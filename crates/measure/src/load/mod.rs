@@ -54,7 +54,7 @@ pub struct RouteKey {
 }
 
 impl RouteKey {
-    pub fn of(route: &RouteFacts) -> Self {
+    pub fn from_route(route: &RouteFacts) -> Self {
         Self { route: route.name.clone(), position: route.position }
     }
 }
@@ -69,7 +69,7 @@ pub struct ModelKey {
 }
 
 impl ModelKey {
-    pub fn of(series: &MetricLabels) -> Self {
+    pub fn from_labels(series: &MetricLabels) -> Self {
         Self {
             provider: series.provider.clone(),
             model: series.model.clone(),

@@ -92,7 +92,7 @@ impl Segment {
         if let Some(rate) = output_rate {
             self.voice += u64::from(rate >= VOICE_RATE);
             let counts = OutputRateRange::ALL.into_iter().zip(&mut self.output_rate_ranges);
-            let own = OutputRateRange::of(rate);
+            let own = OutputRateRange::from_rate(rate);
             counts.filter(|(range, _)| *range == own).for_each(|(_, count)| *count += 1);
         }
     }

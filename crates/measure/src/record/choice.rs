@@ -51,7 +51,7 @@ label_enum! {
 impl ChoiceStatus {
     /// Returns the status of a choice with finish reason `reason`. Callers pass `error` for a choice without a finish
     /// reason.
-    pub fn of(reason: &Name, said: ChoiceContent) -> Self {
+    pub fn from_finish_reason(reason: &Name, said: ChoiceContent) -> Self {
         let is = |known: &str| reason.as_str().eq_ignore_ascii_case(known);
         if reason.as_str() == "error" {
             Self::Unfinished
@@ -77,7 +77,7 @@ mod tests {
     fn problems_take_precedence_over_other_results() {
         let of = |reason: &str, anything, refusal, broken_arguments| {
             let said = ChoiceContent { anything, refusal, broken_arguments };
-            ChoiceStatus::of(&Name::new(reason).unwrap(), said)
+            ChoiceStatus::from_finish_reason(&Name::new(reason).unwrap(), said)
         };
         assert_eq!(of("stop", true, false, false), ChoiceStatus::Complete);
         assert_eq!(of("stop", false, false, false), ChoiceStatus::Empty);

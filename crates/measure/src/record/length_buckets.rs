@@ -21,7 +21,7 @@ label_enum! {
 
 impl LengthBucket {
     /// Returns the bucket of a number of tokens. A length equal to a bound belongs to the bucket above; k is 1,024.
-    pub const fn of(tokens: u64) -> Self {
+    pub const fn from_tokens(tokens: u64) -> Self {
         match tokens {
             0..128 => Self::Below128,
             128..512 => Self::From128,
@@ -43,7 +43,11 @@ pub struct LengthBuckets {
 }
 
 impl LengthBuckets {
-    pub fn of(request: &RequestFacts, usage: Option<&Usage>, output: Option<&Output>) -> Self {
+    pub fn from_call(
+        request: &RequestFacts,
+        usage: Option<&Usage>,
+        output: Option<&Output>,
+    ) -> Self {
         let estimate = Some(request.prompt_bytes.div_ceil(4)).filter(|tokens| *tokens > 0);
         let input = usage.and_then(|usage| usage.input).or(estimate);
         #[expect(
@@ -52,7 +56,10 @@ impl LengthBuckets {
             reason = "a number of tokens: not negative, and what is cut off is a fraction"
         )]
         let output = output.map(|output| output.tokens as u64);
-        Self { input: input.map(LengthBucket::of), output: output.map(LengthBucket::of) }
+        Self {
+            input: input.map(LengthBucket::from_tokens),
+            output: output.map(LengthBucket::from_tokens),
+        }
     }
 }
 
@@ -64,11 +71,14 @@ mod tests {
     fn a_bound_belongs_to_the_upper_bucket() {
         let mut edge = 128;
         for pair in LengthBucket::ALL.windows(2) {
-            assert_eq!([LengthBucket::of(edge - 1), LengthBucket::of(edge)], pair);
+            assert_eq!(
+                [LengthBucket::from_tokens(edge - 1), LengthBucket::from_tokens(edge)],
+                pair
+            );
             edge *= 4;
         }
-        assert_eq!(LengthBucket::of(0), LengthBucket::Below128);
-        assert_eq!(LengthBucket::of(u64::MAX), LengthBucket::From32K);
+        assert_eq!(LengthBucket::from_tokens(0), LengthBucket::Below128);
+        assert_eq!(LengthBucket::from_tokens(u64::MAX), LengthBucket::From32K);
     }
 
     #[test]
@@ -76,11 +86,11 @@ mod tests {
         let request = |prompt_bytes| RequestFacts { prompt_bytes, ..RequestFacts::default() };
         let usage = Usage { input: Some(600), ..Usage::default() };
         let output = Output { tokens: 127.9, ..Output::default() };
-        let length_buckets = LengthBuckets::of(&request(400), Some(&usage), Some(&output));
+        let length_buckets = LengthBuckets::from_call(&request(400), Some(&usage), Some(&output));
         assert_eq!(length_buckets.input, Some(LengthBucket::From512));
         assert_eq!(length_buckets.output, Some(LengthBucket::Below128));
-        let estimated = LengthBuckets::of(&request(4 * 128), None, None);
+        let estimated = LengthBuckets::from_call(&request(4 * 128), None, None);
         assert_eq!(estimated.input, Some(LengthBucket::From128));
-        assert_eq!(LengthBuckets::of(&request(0), None, None), LengthBuckets::default());
+        assert_eq!(LengthBuckets::from_call(&request(0), None, None), LengthBuckets::default());
     }
 }

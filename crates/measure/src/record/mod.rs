@@ -109,7 +109,11 @@ pub struct Http {
 impl Http {
     /// Moves the header data out of `open` and `head` to avoid copies. `bytes` holds the sizes of the request body and
     /// the response body.
-    pub fn of(open: &mut RequestHead, head: Option<&mut ResponseHead>, bytes: [u64; 2]) -> Self {
+    pub fn from_heads(
+        open: &mut RequestHead,
+        head: Option<&mut ResponseHead>,
+        bytes: [u64; 2],
+    ) -> Self {
         let [request_bytes, response_bytes] = bytes;
         Self {
             method: open.method.clone(),

@@ -59,7 +59,7 @@ impl SloTracker {
     pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, WeightedVerdict)> {
         let judge = move |(index, slo): (usize, &SloHistory)| {
             let call = record.call.as_ref()?;
-            let in_scope = slo.filter.matches(&Subject::of(record, call));
+            let in_scope = slo.filter.matches(&Subject::from_call(record, call));
             let judged = in_scope.then(|| slo.objective.judge(record, call));
             Some((index, judged??))
         };
@@ -664,7 +664,7 @@ mod tests {
         let mut ledger = SloTracker::new(vec![objective("a"), system]);
         assert!(ledger.has_slices() && !SloTracker::new(vec![objective("a")]).has_slices());
         let record = stream();
-        let subject = Subject::of(&record, record.call.as_ref().unwrap());
+        let subject = Subject::from_call(&record, record.call.as_ref().unwrap());
         let slices = ledger.slices_of(&subject);
         assert_eq!(slices, [1]);
         for second in 0..=240 {

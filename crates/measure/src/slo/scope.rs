@@ -42,7 +42,7 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    pub fn of(record: &'a Record, call: &'a Call) -> Self {
+    pub fn from_call(record: &'a Record, call: &'a Call) -> Self {
         let model = call.request.model.as_ref();
         Self {
             route: &record.route.name,
@@ -91,7 +91,7 @@ mod tests {
     use crate::testing::stream;
 
     fn matches(scope: &Scope, record: &Record) -> bool {
-        let subject = Subject::of(record, record.call.as_ref().unwrap());
+        let subject = Subject::from_call(record, record.call.as_ref().unwrap());
         Filter::new(scope).matches(&subject)
     }
 

@@ -19,7 +19,7 @@ impl Objective {
     /// Judges a request. `None` if the SLI does not apply, for example time to first token to a non-streaming response.
     pub(super) fn judge(&self, record: &Record, call: &Call) -> Option<WeightedVerdict> {
         let Self { indicator, counting, .. } = self;
-        let result = RequestResult::of(record, counting);
+        let result = RequestResult::from_record(record, counting);
         let verdict = indicator.judge(record, call, result)?;
         let left_out = record.points.accept < MonotonicInstant::ZERO + counting.warmup
             || counting.is_burning_in(call)
@@ -188,7 +188,7 @@ enum RequestResult {
 }
 
 impl RequestResult {
-    fn of(record: &Record, counting: &CountingRules) -> Self {
+    fn from_record(record: &Record, counting: &CountingRules) -> Self {
         if record.outcome == Outcome::Ok {
             Self::Served
         } else if record.error_source == ErrorSource::Client || counting.excludes(record) {

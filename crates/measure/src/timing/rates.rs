@@ -56,7 +56,7 @@ label_enum! {
 
 impl OutputRateRange {
     /// Returns the range of a rate in tokens per second. A rate equal to a bound belongs to the range above.
-    pub fn of(tokens_per_second: f64) -> Self {
+    pub fn from_rate(tokens_per_second: f64) -> Self {
         match tokens_per_second {
             rate if rate < 5.0 => Self::Below5,
             rate if rate < 15.0 => Self::From5,
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_bound_belongs_to_the_upper_band() {
         let bands = [0.0, 4.999, 5.0, 15.0, 30.0, 59.99, 60.0, 1e6]
-            .map(|rate| OutputRateRange::of(rate).as_str());
+            .map(|rate| OutputRateRange::from_rate(rate).as_str());
         assert_eq!(bands, ["<5", "<5", "5-15", "15-30", "30-60", "30-60", ">=60", ">=60"]);
     }
 }

@@ -75,7 +75,7 @@ impl StallThresholds {
     const REASONING_FACTOR: u32 = 10;
 
     /// Returns the stall thresholds for a request on `route`. `reasons` is true if the request asks for reasoning.
-    pub const fn of(route: &RouteFacts, reasons: bool) -> Self {
+    pub const fn for_route(route: &RouteFacts, reasons: bool) -> Self {
         let factor = if reasons { Self::REASONING_FACTOR } else { 1 };
         Self {
             first_token: route.first_token_after.saturating_mul(factor),

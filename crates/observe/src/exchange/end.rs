@@ -97,6 +97,6 @@ impl Exchange {
 
     fn http(&mut self) -> Http {
         let bytes = [self.request_bytes, self.response_bytes];
-        Http::of(&mut self.open, self.head.as_deref_mut(), bytes)
+        Http::from_heads(&mut self.open, self.head.as_deref_mut(), bytes)
     }
 }

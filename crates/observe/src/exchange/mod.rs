@@ -262,7 +262,7 @@ impl Exchange {
 
     fn stall_thresholds(&self) -> StallThresholds {
         let reasons = self.call.as_deref().is_some_and(|call| call.facts().asks_to_reason());
-        StallThresholds::of(&self.open.route, reasons)
+        StallThresholds::for_route(&self.open.route, reasons)
     }
 
     /// Restarts the stall clock at each part of the request body, so that a long upload is not a stall. Has no effect

@@ -155,7 +155,7 @@ impl ActiveRequest {
         let Some(series) = self.exchange.metric_labels() else {
             return;
         };
-        let model_id = load.model_id(&ModelKey::of(&series));
+        let model_id = load.model_id(&ModelKey::from_labels(&series));
         let live = instruments.live(&series);
         if let Some((status, source)) = self.exchange.response_start() {
             instruments.initialize_response(&live, status, source);
@@ -174,7 +174,7 @@ impl ActiveRequest {
     /// Returns the rate limits in the response headers, and the model key to which the limits apply.
     pub(super) fn quota(&mut self) -> Option<(ModelKey, RateLimits)> {
         let quota = self.exchange.quota()?;
-        Some((ModelKey::of(&self.exchange.metric_labels()?), quota))
+        Some((ModelKey::from_labels(&self.exchange.metric_labels()?), quota))
     }
 
     /// Records the messages since the last call.
@@ -256,7 +256,7 @@ impl ActiveRequest {
         if let Some(call) = &record.call {
             // A call without a response of an upstream has no live measurements, but it has ended too.
             let model_id = live.map_or_else(
-                || load.model_id(&ModelKey::of(&call.series)),
+                || load.model_id(&ModelKey::from_labels(&call.series)),
                 |meters| meters.model_id,
             );
             account(load, model_id, &record, call, sum);

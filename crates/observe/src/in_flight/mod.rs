@@ -310,7 +310,7 @@ impl InFlightRequests {
 
     fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
         self.sinks.instruments.record_start(&open.route);
-        let route_key = RouteKey::of(&open.route);
+        let route_key = RouteKey::from_route(&open.route);
         let (retry, identity) = self.retries.opened(at, &open);
         if let Some(sign) = retry {
             self.sinks.instruments.record_retry(&route_key, sign);

@@ -246,7 +246,7 @@ impl CallInstruments {
         }
         if let Some(rate) = call.rates.output {
             by_length.output_rate.of(&set.output_rate, &by_length.base).record(rate, exemplars);
-            let range = OutputRateRange::of(rate);
+            let range = OutputRateRange::from_rate(rate);
             let [a, b, c, d, e] =
                 OutputRateRange::ALL.map(|known| (known.as_str(), one(known == range)));
             let ranges = [a, b, c, d, e, ("voice", one(rate >= VOICE_RATE))];

@@ -118,7 +118,7 @@ pub struct FinishedRequestKey<'a> {
 impl<'a> FinishedRequestKey<'a> {
     /// Returns the key for a finished request. `has_length_buckets` is `true` if labels for length ranges are
     /// configured.
-    pub fn of(record: &'a Record, has_length_buckets: bool) -> Self {
+    pub fn from_record(record: &'a Record, has_length_buckets: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
             position: route.position,
@@ -203,12 +203,13 @@ mod tests {
     fn caches_a_key_once_and_only_on_request() {
         let cache = FinishedRequestCache::default();
         let record = testing::streamed();
-        let key = FinishedRequestKey::of(&record, true);
+        let key = FinishedRequestKey::from_record(&record, true);
         let uncached = cache.obtain(&key, || instruments(false));
         let first = cache.obtain(&key, || instruments(true));
         assert!(!Arc::ptr_eq(&uncached, &first));
         let copy = record.clone();
-        let again = cache.obtain(&FinishedRequestKey::of(&copy, true), || panic!("not cached"));
+        let again =
+            cache.obtain(&FinishedRequestKey::from_record(&copy, true), || panic!("not cached"));
         assert!(Arc::ptr_eq(&first, &again));
     }
 
@@ -216,7 +217,7 @@ mod tests {
     fn keys_differ_in_each_fact_of_an_attribute() {
         let record = testing::streamed();
         let hasher = RandomState::new();
-        let hash = |record: &Record| hasher.hash_one(FinishedRequestKey::of(record, true));
+        let hash = |record: &Record| hasher.hash_one(FinishedRequestKey::from_record(record, true));
         let differ = |change: fn(&mut Record)| {
             let mut other = record.clone();
             change(&mut other);

@@ -117,12 +117,12 @@ impl Instruments {
     /// include its first increment.
     pub fn initialize_routes(&self, routes: &[Arc<RouteFacts>]) {
         for route in routes {
-            self.route_instruments(&RouteKey::of(route));
+            self.route_instruments(&RouteKey::from_route(route));
         }
     }
 
     pub fn record_start(&self, route: &RouteFacts) {
-        self.route_instruments(&RouteKey::of(route)).started.add(1);
+        self.route_instruments(&RouteKey::from_route(route)).started.add(1);
     }
 
     /// Returns the instruments for streams with these labels. The caller keeps the instruments for the duration of the
@@ -202,7 +202,7 @@ impl Instruments {
             self.left_out("truncated", content.truncated.into());
         }
         let instruments = self.finished_requests.obtain(
-            &FinishedRequestKey::of(record, self.has_length_buckets),
+            &FinishedRequestKey::from_record(record, self.has_length_buckets),
             || {
                 let overflow_before = self.overflow_count(limiter);
                 let instruments = self.finished_request(record, limiter);
@@ -211,7 +211,7 @@ impl Instruments {
                 (instruments, self.overflow_count(limiter) == overflow_before)
             },
         );
-        let route = self.route_instruments(&RouteKey::of(&record.route));
+        let route = self.route_instruments(&RouteKey::from_route(&record.route));
         let exemplars = &mut self.set.exemplars.recorder(record);
         instruments.record(record, exemplars);
         route.record_connections(&self.set, record, exemplars);
@@ -237,10 +237,14 @@ impl Instruments {
         let error = record.error_type.as_ref().map(admitted);
         let [server, client] = self.http(record, error.as_ref());
         let live = record.call.as_ref().map(|call| self.live(&call.series));
-        let result = FinishedResult::of(record, error.as_ref());
+        let result = FinishedResult::from_record(record, error.as_ref());
         let (finished, series) = match &live {
             Some(live) => self.finished_counter(&live.series, series_attributes, &result),
-            None => self.finished_counter(&RouteKey::of(&record.route), route_attributes, &result),
+            None => self.finished_counter(
+                &RouteKey::from_route(&record.route),
+                route_attributes,
+                &result,
+            ),
         };
         FinishedRequestInstruments {
             server,
@@ -353,7 +357,7 @@ impl Instruments {
         if points.end.is_none() {
             return [None, None];
         }
-        let labels = UpstreamLabels::of(&record.route);
+        let labels = UpstreamLabels::from_route(&record.route);
         let request = (method(&http.method), http.scheme.as_str(), protocol_version(http.version));
         let result = (http.status, error, failed_for_the_client(record));
         let (labels, step) =
@@ -399,7 +403,7 @@ struct FinishedResult<'a> {
 }
 
 impl<'a> FinishedResult<'a> {
-    fn of(record: &Record, error: Option<&'a Label>) -> Self {
+    fn from_record(record: &Record, error: Option<&'a Label>) -> Self {
         let (outcome, error_source, status) =
             (record.outcome, record.error_source, record.http.status);
         Self { outcome, error_source, stage: end_stage(record), error, status }
@@ -432,9 +436,9 @@ struct UpstreamLabels {
 }
 
 impl UpstreamLabels {
-    fn of(route: &RouteFacts) -> Self {
+    fn from_route(route: &RouteFacts) -> Self {
         let (server_address, server_port) = (route.server_address.clone(), route.server_port);
-        Self { route_key: RouteKey::of(route), server_address, server_port }
+        Self { route_key: RouteKey::from_route(route), server_address, server_port }
     }
 }
 

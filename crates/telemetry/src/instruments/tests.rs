@@ -223,7 +223,7 @@ fn load() -> Reading {
     Reading {
         quotas: quotas(),
         routes: vec![RouteReading {
-            route_key: RouteKey::of(&testing::route()),
+            route_key: RouteKey::from_route(&testing::route()),
             active: [1, 2, 3, 4],
             backend_waiting: None,
             stalled_streams: [1, 2].map(|stalled| StalledStreams {
@@ -298,7 +298,7 @@ fn representative() -> MetricsSnapshot {
     let route = testing::route();
     instruments.initialize_routes(&[Arc::clone(&route)]);
     instruments.record_start(&route);
-    let route_key = RouteKey::of(&route);
+    let route_key = RouteKey::from_route(&route);
     let quarter = Duration::from_millis(250);
     instruments.record_waiting(&route_key, quarter);
     Component::ALL.into_iter().for_each(|part| instruments.record_delay(part, quarter));

@@ -14,7 +14,7 @@ impl Format {
     /// ranks them equally. Prometheus sends such a header.
     pub fn accepted(accept: &str) -> Self {
         let (mut open, mut plain, mut any) = (None::<u32>, None, None);
-        for range in accept.split(',').map(Range::of) {
+        for range in accept.split(',').map(Range::parse) {
             let quality = match (range.kind.as_str(), range.version) {
                 ("application/openmetrics-text", None | Some("1.0.0")) => &mut open,
                 ("text/plain", None | Some("0.0.4")) => &mut plain,
@@ -44,7 +44,7 @@ struct Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    fn of(text: &'a str) -> Self {
+    fn parse(text: &'a str) -> Self {
         let mut parts = text.split(';').map(str::trim);
         let mut range = Self {
             kind: parts.next().unwrap_or_default().to_ascii_lowercase(),

@@ -263,7 +263,7 @@ mod tests {
     /// Returns a histogram with two values and a counter with two series. The first value and the first series have an
     /// exemplar.
     fn snapshot() -> MetricsSnapshot {
-        let reader = SharedReader::of(Arc::new(ManualReader::default()));
+        let reader = SharedReader::from_reader(Arc::new(ManualReader::default()));
         let provider = SdkMeterProvider::builder()
             .with_resource(
                 Resource::builder_empty()

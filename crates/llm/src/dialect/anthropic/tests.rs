@@ -17,11 +17,11 @@ fn named(messages: &[&str]) -> String {
 }
 
 fn stream(messages: &[&str]) -> Vec<String> {
-    TestResponse::of(Api::AnthropicMessages, STREAM).read(named(messages).as_bytes())
+    TestResponse::new(Api::AnthropicMessages, STREAM).read(named(messages).as_bytes())
 }
 
 fn body(body: &str) -> Vec<String> {
-    TestResponse::of(Api::AnthropicMessages, JSON).read(body.as_bytes())
+    TestResponse::new(Api::AnthropicMessages, JSON).read(body.as_bytes())
 }
 
 fn tier(tier: &str) -> String {
@@ -228,7 +228,7 @@ fn keeps_text_before_an_error_in_the_stream() {
     assert_eq!(stream(&messages), [&begun()[..], &rest].concat());
     let nameless = "event: error\ndata: gone\n\n";
     assert_eq!(
-        TestResponse::of(Api::AnthropicMessages, STREAM).read(nameless.as_bytes()),
+        TestResponse::new(Api::AnthropicMessages, STREAM).read(nameless.as_bytes()),
         [failed(None)]
     );
 }
@@ -245,10 +245,10 @@ fn the_older_format_ends_its_lines_otherwise() {
         r#"0 Text " Hi you""#.to_owned(),
         stopped(0, "stop_sequence"),
     ];
-    let complete = TestResponse::of(Api::AnthropicComplete, STREAM);
+    let complete = TestResponse::new(Api::AnthropicComplete, STREAM);
     assert_eq!(complete.read(stream.as_bytes()), expected);
     let whole = r#"{"type":"completion","id":"compl_1","model":"claude-2.1","completion":" Hi you","stop_reason":"stop_sequence","stop":"\n\nHuman:","log_id":"compl_1"}"#;
-    let mut whole = TestResponse::of(Api::AnthropicComplete, JSON).read(whole.as_bytes());
+    let mut whole = TestResponse::new(Api::AnthropicComplete, JSON).read(whole.as_bytes());
     assert_eq!(whole.remove(0), started(Some("compl_1"), None));
     assert_eq!(whole.remove(0), started(None, Some("claude-2.1")));
     assert_eq!(whole, expected[1..]);
@@ -308,19 +308,19 @@ fn reads_errors_of_gateways_and_models() {
     ] {
         assert_eq!(body(shape), [failed(kind)], "{shape}");
         for api in [Api::AnthropicMessages, Api::AnthropicCountTokens] {
-            let answer = TestResponse::of(api, JSON).status(400);
+            let answer = TestResponse::new(api, JSON).status(400);
             assert_eq!(answer.read(shape.as_bytes()), [failed(kind)], "{shape}");
         }
     }
     for other in [r#"{"message":"no"}"#, "<html></html>", "upstream error", "{"] {
-        let answer = TestResponse::of(Api::AnthropicMessages, JSON).status(529);
+        let answer = TestResponse::new(Api::AnthropicMessages, JSON).status(529);
         assert_eq!(answer.read(other.as_bytes()), [failed(None)], "{other}");
     }
 }
 
 #[test]
 fn reads_only_errors_after_an_error_status() {
-    let answer = TestResponse::of(Api::AnthropicMessages, STREAM).status(500);
+    let answer = TestResponse::new(Api::AnthropicMessages, STREAM).status(500);
     let error = r#"{"type":"error","error":{"type":"api_error"}}"#;
     let stream = named(&[error, START, error]);
     assert_eq!(answer.read(stream.as_bytes()), [failed(Some("api_error"))]);
@@ -330,7 +330,7 @@ fn reads_only_errors_after_an_error_status() {
 
 #[test]
 fn reads_nothing_from_token_counting() {
-    let counted = TestResponse::of(Api::AnthropicCountTokens, JSON);
+    let counted = TestResponse::new(Api::AnthropicCountTokens, JSON);
     assert!(counted.read(br#"{"input_tokens":14}"#).is_empty());
 }
 
@@ -340,7 +340,7 @@ fn ignores_fields_of_wrong_types() {
     assert!(stream(&[odd]).is_empty());
     for broken in ["[]", "3", "{\"delta\":"] {
         let framed = format!("data: {broken}\n\n");
-        let answer = TestResponse::of(Api::AnthropicMessages, STREAM);
+        let answer = TestResponse::new(Api::AnthropicMessages, STREAM);
         assert_eq!(answer.read(framed.as_bytes()), ["ParseError(BadJson)"], "{broken}");
     }
     assert_eq!(body("{\"content\":[{\"text\":\"a"), [r#"0 Text "a""#, "ParseError(Unterminated)"]);
@@ -402,7 +402,7 @@ proptest::proptest! {
     fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), status in 200..600_u16) {
         for lead in ["", "data: {\"delta\":{\"text\":\"", "{\"content\":[{\"input\":{"] {
             let body = [lead.as_bytes(), &bytes, b"\"}}\n\n"].concat();
-            let answer = TestResponse::of(Api::AnthropicMessages, None).status(status);
+            let answer = TestResponse::new(Api::AnthropicMessages, None).status(status);
             let pieces: Vec<&[u8]> = body.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&body]));
         }

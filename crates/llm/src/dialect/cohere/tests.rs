@@ -12,22 +12,22 @@ const LINES: Option<&str> = Some("application/stream+json");
 const NOTHING: [String; 0] = [];
 
 fn whole(api: Api, body: &str) -> Vec<String> {
-    TestResponse::of(api, JSON).read(body.as_bytes())
+    TestResponse::new(api, JSON).read(body.as_bytes())
 }
 
 /// Returns the events of a version 1 stream. The stream is read both as JSON lines and as named server-sent events.
 fn first(api: Api, messages: &[&str]) -> Vec<String> {
     let lines: String = messages.iter().map(|line| format!("{line}\n")).collect();
-    let read = TestResponse::of(api, LINES).read(lines.as_bytes());
+    let read = TestResponse::new(api, LINES).read(lines.as_bytes());
     let named: String =
         messages.iter().map(|data| format!("event: message\ndata: {data}\n\n")).collect();
-    assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), read);
+    assert_eq!(TestResponse::new(api, STREAM).read(named.as_bytes()), read);
     read
 }
 
 /// Returns the events of a version 2 stream.
 fn second(messages: &[&str]) -> Vec<String> {
-    TestResponse::of(Api::CohereV2Chat, STREAM).read(events(messages).as_bytes())
+    TestResponse::new(Api::CohereV2Chat, STREAM).read(events(messages).as_bytes())
 }
 
 fn done() -> String {
@@ -223,7 +223,7 @@ fn reads_errors_of_the_status() {
     for api in
         [Api::CohereV1Chat, Api::CohereV1Generate, Api::CohereV2Chat, Api::CohereEmbed, Api::Rerank]
     {
-        let error = |body: &str| TestResponse::of(api, JSON).status(400).read(body.as_bytes());
+        let error = |body: &str| TestResponse::new(api, JSON).status(400).read(body.as_bytes());
         assert_eq!(error(r#"{"id":"x","message":"No."}"#), [failed(None)]);
         assert_eq!(
             error(r#"{"error_type":"TOO_MANY_TOKENS","id":"x","message":"No."}"#),
@@ -255,7 +255,7 @@ fn reads_errors_in_a_stream() {
     let ended = r#"{"type":"message-end","delta":{"error":"No.","finish_reason":"TIMEOUT"}}"#;
     assert_eq!(second(&[ended]), [stopped(0, "TIMEOUT"), failed(Some("TIMEOUT")), done()]);
     let named = "event: error\ndata: {\"message\":\"No.\"}\n\n";
-    assert_eq!(TestResponse::of(Api::CohereV2Chat, STREAM).read(named.as_bytes()), [failed(None)]);
+    assert_eq!(TestResponse::new(Api::CohereV2Chat, STREAM).read(named.as_bytes()), [failed(None)]);
     let object = r#"{"error":{"type":"overloaded","message":"No."}}"#;
     assert_eq!(second(&[object]), [failed(Some("overloaded"))]);
     assert_eq!(whole(Api::CohereV2Chat, object), [failed(Some("overloaded"))]);
@@ -367,7 +367,7 @@ proptest! {
         let mut body = words.concat().into_bytes();
         body.extend(noise);
         for (api, content_type) in [(Api::CohereV1Chat, LINES), (Api::CohereV2Chat, STREAM), (Api::Rerank, JSON)] {
-            let answer = TestResponse::of(api, content_type).status(if failed { 500 } else { 200 });
+            let answer = TestResponse::new(api, content_type).status(if failed { 500 } else { 200 });
             let pieces: Vec<&[u8]> = body.chunks(size).collect();
             prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&body]));
         }

@@ -12,13 +12,13 @@ use tokengauge_types::label::Name;
 const GENERATE: Api = Api::GeminiGenerateContent;
 
 fn read(api: Api, status: u16, body: &str) -> Vec<String> {
-    TestResponse::of(api, JSON).status(status).read(body.as_bytes())
+    TestResponse::new(api, JSON).status(status).read(body.as_bytes())
 }
 
 /// Returns a stream of server-sent events with CRLF line ends, as Google sends them.
 fn sse(messages: &[&str]) -> Vec<String> {
     let body = events(messages).replace('\n', "\r\n");
-    TestResponse::of(GENERATE, STREAM).read(body.as_bytes())
+    TestResponse::new(GENERATE, STREAM).read(body.as_bytes())
 }
 
 /// Returns the same messages as one list, in Google's formatting.
@@ -127,7 +127,7 @@ fn detects_a_thought_at_the_end_of_its_text() {
     }
     // Text of this length is not held back, because no thought is as long.
     let body = parts(&format!(r#"{{"text":"{long}","thought":true}},{{"text":"b"}}"#));
-    let lines = TestResponse::of(GENERATE, JSON).cut(&[body.as_bytes()]);
+    let lines = TestResponse::new(GENERATE, JSON).cut(&[body.as_bytes()]);
     assert_eq!(lines, [format!("0 Text \"{long}b\"")]);
     // Text that is held back when the body is cut off still counts.
     let cut = r#"{"candidates":[{"content":{"parts":[{"text":"Half a sen"#;
@@ -284,7 +284,7 @@ fn reads_an_error_before_the_response() {
         assert_eq!(read(api, 429, ERROR), exhausted, "{api:?}");
         assert_eq!(read(api, 429, &format!("[{ERROR}]")), exhausted, "{api:?}");
     }
-    let streamed = TestResponse::of(GENERATE, STREAM).status(429);
+    let streamed = TestResponse::new(GENERATE, STREAM).status(429);
     assert_eq!(streamed.read(ERROR.as_bytes()), exhausted);
     let page = "<!DOCTYPE html>\n<title>Error 404 (Not DetectedApi)!!1</title>";
     assert_eq!(read(GENERATE, 404, page), [failed(None)]);
@@ -308,10 +308,10 @@ fn reads_an_error_inside_a_stream() {
     assert_eq!(array(&[&text, &one_line]), expected);
     for stray in [ERROR, &one_line, &format!("[{ERROR}]")] {
         let body = format!("data: {text}\r\n\r\n{stray}\r\n");
-        assert_eq!(TestResponse::of(GENERATE, STREAM).read(body.as_bytes()), expected, "{stray}");
+        assert_eq!(TestResponse::new(GENERATE, STREAM).read(body.as_bytes()), expected, "{stray}");
     }
     let nothing = format!("data: {text}\n\n{{\"a\": {{\"error\": 1}}}}\n");
-    assert_eq!(TestResponse::of(GENERATE, STREAM).read(nothing.as_bytes()), expected[..1]);
+    assert_eq!(TestResponse::new(GENERATE, STREAM).read(nothing.as_bytes()), expected[..1]);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn reports_malformed_json() {
 /// Returns the events of a streamed interaction.
 fn steps(messages: &[&str]) -> Vec<String> {
     let body = events(messages);
-    TestResponse::of(Api::GeminiInteractions, STREAM).read(body.as_bytes())
+    TestResponse::new(Api::GeminiInteractions, STREAM).read(body.as_bytes())
 }
 
 #[test]
@@ -595,7 +595,7 @@ proptest! {
         let mut body = words.concat().into_bytes();
         body.extend(noise);
         for api in [GENERATE, Api::GeminiInteractions, Api::VertexPredict] {
-            let answer = TestResponse::of(api, JSON).status(if failed { 500 } else { 200 });
+            let answer = TestResponse::new(api, JSON).status(if failed { 500 } else { 200 });
             let pieces: Vec<&[u8]> = body.chunks(size).collect();
             prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&body]));
         }

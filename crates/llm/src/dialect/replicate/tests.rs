@@ -4,7 +4,7 @@ use crate::dialect::testing::{JSON, STREAM, TestResponse, failed, stopped};
 use crate::dialect::*;
 
 fn read(body: &str) -> Vec<String> {
-    TestResponse::of(Api::ReplicateStream, STREAM).read(body.as_bytes())
+    TestResponse::new(Api::ReplicateStream, STREAM).read(body.as_bytes())
 }
 
 /// Returns output events. Each event has the given lines of data.
@@ -42,14 +42,14 @@ fn reads_streams_that_fail_or_are_cut() {
     assert_eq!(read(&both), [&before[..], &end].concat());
     let [reason, done] = end;
     assert_eq!(read(ended), [reason, failed(None), done]);
-    let missing = TestResponse::of(Api::ReplicateStream, JSON).status(404);
+    let missing = TestResponse::new(Api::ReplicateStream, JSON).status(404);
     assert_eq!(missing.read(br#"{"detail":"Not found","status":404}"#), [failed(None)]);
     assert_eq!(missing.read(b"event: output\ndata: a\n\n"), [failed(None)]);
 }
 
 #[test]
 fn reads_text_that_is_not_utf8() {
-    let answer = TestResponse::of(Api::ReplicateStream, STREAM);
+    let answer = TestResponse::new(Api::ReplicateStream, STREAM);
     let read = answer.read(b"event: output\ndata: a\xF0\x9F b\n\n");
     assert_eq!(read, ["ParseError(BadText)", "0 Text \"a\u{FFFD} b\""]);
 }
@@ -58,7 +58,7 @@ proptest::proptest! {
     #[test]
     fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"event: output\ndata: ", bytes.as_slice(), b"\n\nevent: done\ndata: ", &bytes, b"\n\n"].concat();
-        let answer = TestResponse::of(Api::ReplicateStream, STREAM).status(status);
+        let answer = TestResponse::new(Api::ReplicateStream, STREAM).status(status);
         let pieces: Vec<&[u8]> = framed.chunks(3).collect();
         proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&framed]));
     }

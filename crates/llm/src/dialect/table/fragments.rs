@@ -153,7 +153,7 @@ fn index(value: Value<'_>) -> Option<u32> {
 impl Target {
     /// Returns the choice and the tool call of a value at `position`. `has_blocks`: there is one choice, and the
     /// outermost list contains its content blocks.
-    pub fn of(field: Field, position: Position<'_>, has_blocks: bool) -> Self {
+    pub fn for_field(field: Field, position: Position<'_>, has_blocks: bool) -> Self {
         if has_blocks {
             return Self { choice: 0, call: position.list(0) };
         }

@@ -66,7 +66,11 @@ impl Format for TableFormat {
         let has_blocks = self.table.has_blocks;
         let mut fragments = std::mem::take(&mut self.fragments);
         let outcome = self.scanner.scan(message.data, &mut |field, found| {
-            fragments.push(field, Target::of(field, found.position, has_blocks), found.value);
+            fragments.push(
+                field,
+                Target::for_field(field, found.position, has_blocks),
+                found.value,
+            );
         });
         let is_message = outcome == Outcome::Complete && message.data.starts_with(b"{");
         if is_message && self.scanner.is_lossy() {
@@ -88,7 +92,7 @@ impl Format for TableFormat {
     }
 
     fn value(&mut self, field: Field, found: Found<'_>, out: &mut impl EventSink) {
-        let target = Target::of(field, found.position, self.table.has_blocks);
+        let target = Target::for_field(field, found.position, self.table.has_blocks);
         let Target { choice, call } = target;
         match (field, found.value) {
             (Field::Text(part), Value::Text(piece)) => {

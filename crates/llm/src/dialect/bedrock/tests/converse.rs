@@ -77,7 +77,7 @@ fn an_exception_ends_the_stream() {
     let said =
         encode::event("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"a"}}"#);
     let thrown = encode::exception("throttlingException", r#"{"message":"Too many tokens."}"#);
-    let lines = TestResponse::of(API, AWS).read(&[said, thrown].concat());
+    let lines = TestResponse::new(API, AWS).read(&[said, thrown].concat());
     assert_eq!(lines, [r#"0 Text "a""#.to_owned(), failed(Some("throttlingException"))]);
 }
 
@@ -111,7 +111,7 @@ fn reads_a_json_body() {
 
 #[test]
 fn reads_the_kind_of_an_error() {
-    let answer = TestResponse::of(API, JSON).status(400);
+    let answer = TestResponse::new(API, JSON).status(400);
     for (shape, kind) in [
         (r#"{"message":"Too long."}"#, None),
         (
@@ -136,6 +136,6 @@ fn reads_the_kind_of_an_error() {
 fn reads_nothing_from_token_counting() {
     let api = Api::BedrockCountTokens;
     assert!(body(api, r#"{"inputTokens":15}"#).is_empty());
-    let answer = TestResponse::of(api, JSON).status(400);
+    let answer = TestResponse::new(api, JSON).status(400);
     assert_eq!(answer.read(br#"{"message":"No."}"#), [failed(None)]);
 }

@@ -21,7 +21,7 @@ fn wrapped(messages: &[&str]) -> Vec<u8> {
 }
 
 fn invoked(messages: &[&str]) -> Vec<String> {
-    TestResponse::of(API, AWS).read(&wrapped(messages))
+    TestResponse::new(API, AWS).read(&wrapped(messages))
 }
 
 /// Returns the metrics field that Bedrock adds to the last message.
@@ -60,7 +60,7 @@ fn claude_keeps_its_own_counts() {
 
 #[test]
 fn ignores_the_name_of_the_model() {
-    let answer = TestResponse::of(API, AWS);
+    let answer = TestResponse::new(API, AWS);
     let said = wrapped(&[r#"{"generation":"Hi"}"#]);
     for model in ["anthropic.claude-x", "arn:aws:bedrock:eu-west-1:1:imported-model/x"] {
         let lines = answer.model(model).read(&said);
@@ -91,7 +91,7 @@ fn uses_counts_of_bedrock_if_the_format_has_none() {
 #[test]
 fn an_error_s_counts_are_nobody_s() {
     let last = format!(r#"{{"type":"message_stop",{}}}"#, measured(16, 97));
-    let lines = TestResponse::of(API, AWS).status(503).read(&wrapped(&[&last]));
+    let lines = TestResponse::new(API, AWS).status(503).read(&wrapped(&[&last]));
     let told = |line: &&String| !line.starts_with("Failed") && *line != "Done";
     assert_eq!(lines.iter().find(told), None);
 }
@@ -379,10 +379,10 @@ fn reads_only_errors_if_no_key_shows_the_format() {
     assert_eq!(invoked(&["{"]), ["ParseError(BadJson)"]);
     assert!(body(API, r#"{"id":"x","more":{"text":"no"}}"#).is_empty());
     let padded = format!(r#"{{"padding":"{}","generation":"Hi"}}"#, "x".repeat(1 << 15));
-    let answer = TestResponse::of(API, JSON).cut(&[padded.as_bytes()]);
+    let answer = TestResponse::new(API, JSON).cut(&[padded.as_bytes()]);
     assert_eq!(answer, [r#"0 Text "Hi""#]);
     let pieces: Vec<&[u8]> = padded.as_bytes().chunks(1000).collect();
-    assert_eq!(TestResponse::of(API, JSON).cut(&pieces), answer);
+    assert_eq!(TestResponse::new(API, JSON).cut(&pieces), answer);
 }
 
 #[test]
@@ -397,17 +397,17 @@ fn reports_malformed_wrapped_messages() {
 fn an_exception_may_come_first_or_late() {
     let thrown = encode::exception("modelStreamErrorException", r#"{"message":"No."}"#);
     let expected = failed(Some("modelStreamErrorException"));
-    assert_eq!(TestResponse::of(API, AWS).read(&thrown), std::slice::from_ref(&expected));
+    assert_eq!(TestResponse::new(API, AWS).read(&thrown), std::slice::from_ref(&expected));
     let said = wrapped(&[r#"{"generation":"Hi"}"#]);
     assert_eq!(
-        TestResponse::of(API, AWS).read(&[said, thrown].concat()),
+        TestResponse::new(API, AWS).read(&[said, thrown].concat()),
         [r#"0 Text "Hi""#.to_owned(), expected]
     );
 }
 
 #[test]
 fn reads_only_the_error_after_an_error_status() {
-    let answer = TestResponse::of(API, JSON).status(400);
+    let answer = TestResponse::new(API, JSON).status(400);
     for (shape, kind) in [
         (r#"{"message":"No."}"#, None),
         (r#"{"message":"No.","__type":"ValidationException"}"#, Some("ValidationException")),
@@ -437,7 +437,7 @@ proptest! {
             let framed = encode::event("chunk", &payload);
             let part = encode::message(&[(":event-type", "PayloadPart"), (":message-type", "event")], &message);
             for (api, body) in [(API, &framed), (API, &message), (Api::SageMakerInvocations, &part)] {
-                let answer = TestResponse::of(api, None).status(status);
+                let answer = TestResponse::new(api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(7).collect();
                 prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }

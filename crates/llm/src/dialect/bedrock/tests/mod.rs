@@ -17,11 +17,11 @@ const AWS: Option<&str> = Some("application/vnd.amazon.eventstream");
 fn stream(api: Api, messages: &[(&str, &str)]) -> Vec<String> {
     let messages = messages.iter();
     let body: Vec<u8> = messages.flat_map(|(name, payload)| encode::event(name, payload)).collect();
-    TestResponse::of(api, AWS).read(&body)
+    TestResponse::new(api, AWS).read(&body)
 }
 
 fn body(api: Api, body: &str) -> Vec<String> {
-    TestResponse::of(api, JSON).read(body.as_bytes())
+    TestResponse::new(api, JSON).read(body.as_bytes())
 }
 
 fn took(milliseconds: u64) -> String {

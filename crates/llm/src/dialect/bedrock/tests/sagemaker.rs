@@ -14,7 +14,7 @@ fn parts(body: &str, length: usize) -> Vec<String> {
     ];
     let framed: Vec<u8> =
         body.as_bytes().chunks(length).flat_map(|part| encode::message(&headers, part)).collect();
-    TestResponse::of(API, AWS).cut(&[&framed])
+    TestResponse::new(API, AWS).cut(&[&framed])
 }
 
 fn cut(body: &str) -> Vec<String> {
@@ -63,7 +63,7 @@ fn a_container_may_speak_openais_format() {
     assert_eq!(lines, expected);
     assert_eq!(cut(&messages[..2].concat()), expected);
     // Without SageMaker, the container sends the same messages without the AWS framing.
-    let alone = TestResponse::of(API, Some("text/event-stream"));
+    let alone = TestResponse::new(API, Some("text/event-stream"));
     assert_eq!(alone.read(events(&messages).as_bytes())[..4], expected);
 }
 
@@ -72,7 +72,7 @@ fn an_error_may_come_in_the_stream() {
     let cut_off = [TGI[0], r#"{"error":"Out of memory.","error_type":"generation"}"#];
     assert_eq!(cut(&events(&cut_off)), [r#"0 Text " Hi""#.to_owned(), failed(Some("generation"))]);
     let thrown = encode::exception("ModelStreamError", r#"{"Message":"No."}"#);
-    let lines = TestResponse::of(API, AWS).read(&thrown);
+    let lines = TestResponse::new(API, AWS).read(&thrown);
     assert_eq!(lines, [failed(Some("ModelStreamError"))]);
 }
 
@@ -106,6 +106,6 @@ fn reads_json_bodies() {
         assert_eq!(body(API, answer), expected, "{answer}");
     }
     let failure = r#"{"ErrorCode":"CLIENT_ERROR_FROM_MODEL","LogStreamArn":"arn","Message":"No.","OriginalMessage":"{\"error\":\"no\"}","OriginalStatusCode":422}"#;
-    let answer = TestResponse::of(API, JSON).status(424);
+    let answer = TestResponse::new(API, JSON).status(424);
     assert_eq!(answer.read(failure.as_bytes()), [failed(Some("CLIENT_ERROR_FROM_MODEL"))]);
 }

@@ -12,7 +12,7 @@ fn reads_a_json_body() {
         {"completion":"b","finish_reason":"end_of_text"}],"model_version":"2024-01","optimized_prompt":[{"type":"text","data":"p"}],
         "num_tokens_prompt_total":9,"num_tokens_generated":12}"#;
     assert_eq!(
-        TestResponse::of(API, JSON).read(answer.as_bytes()),
+        TestResponse::new(API, JSON).read(answer.as_bytes()),
         [
             r#"0 Text "\n\nHöher""#.to_owned(),
             stopped(0, "maximum_tokens"),
@@ -21,7 +21,7 @@ fn reads_a_json_body() {
             usage([Some(9), Some(12), None, None, None]),
         ]
     );
-    let echoed = TestResponse::of(API, JSON).to(r#"{"prompt":"Wer ist","echo":true,"n":2}"#);
+    let echoed = TestResponse::new(API, JSON).to(r#"{"prompt":"Wer ist","echo":true,"n":2}"#);
     let twice = r#"{"completions":[{"completion":"Wer ist da"},{"completion":"Wer ist er"}]}"#;
     assert_eq!(echoed.read(twice.as_bytes()), [r#"0 Text " da""#, r#"1 Text " er""#]);
 }
@@ -37,7 +37,7 @@ fn reads_a_stream() {
         r#"{"type":"completion_summary","optimized_prompt":null,"num_tokens_prompt_total":5,"num_tokens_generated":3}"#,
     ];
     assert_eq!(
-        TestResponse::of(API, STREAM).read(events(&messages).as_bytes()),
+        TestResponse::new(API, STREAM).read(events(&messages).as_bytes()),
         [
             r#"0 Text " Hö""#.to_owned(),
             r#"1 Text "b""#.to_owned(),
@@ -54,11 +54,11 @@ fn reads_a_stream() {
 fn reads_errors_of_bodies_and_streams() {
     let busy = r#"{"error":"Sorry, we had to reject your request.","code":"QUEUE_FULL"}"#;
     let kind = [failed(Some("QUEUE_FULL"))];
-    assert_eq!(TestResponse::of(API, JSON).status(503).read(busy.as_bytes()), kind);
-    assert_eq!(TestResponse::of(API, STREAM).read(events(&[busy]).as_bytes()), kind);
-    assert_eq!(TestResponse::of(API, JSON).read(busy.as_bytes()), kind);
+    assert_eq!(TestResponse::new(API, JSON).status(503).read(busy.as_bytes()), kind);
+    assert_eq!(TestResponse::new(API, STREAM).read(events(&[busy]).as_bytes()), kind);
+    assert_eq!(TestResponse::new(API, JSON).read(busy.as_bytes()), kind);
     assert_eq!(
-        TestResponse::of(API, STREAM).read(events(&["{\"a\" 1}"]).as_bytes()),
+        TestResponse::new(API, STREAM).read(events(&["{\"a\" 1}"]).as_bytes()),
         ["ParseError(BadJson)"]
     );
 }
@@ -97,7 +97,7 @@ proptest::proptest! {
     fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"data: {\"type\":\"stream_chunk\",\"completion\":\"", bytes.as_slice(), b"\"}\n\n"].concat();
         for body in [&framed, &bytes] {
-            let answer = TestResponse::of(API, None).status(status);
+            let answer = TestResponse::new(API, None).status(status);
             let pieces: Vec<&[u8]> = body.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
         }

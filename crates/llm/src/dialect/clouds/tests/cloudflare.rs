@@ -6,11 +6,11 @@ use crate::dialect::*;
 const API: Api = Api::CloudflareRun;
 
 fn stream(messages: &[&str]) -> Vec<String> {
-    TestResponse::of(API, STREAM).read(events(messages).as_bytes())
+    TestResponse::new(API, STREAM).read(events(messages).as_bytes())
 }
 
 fn body(body: &str) -> Vec<String> {
-    TestResponse::of(API, JSON).read(body.as_bytes())
+    TestResponse::new(API, JSON).read(body.as_bytes())
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn reads_json_bodies() {
 fn reads_errors_of_bodies_and_streams() {
     let error = r#"{"result":null,"success":false,"errors":[{"code":7009,"message":"Upstream service unavailable"}],"messages":[]}"#;
     let kind = [failed(Some("7009"))];
-    assert_eq!(TestResponse::of(API, JSON).status(500).read(error.as_bytes()), kind);
+    assert_eq!(TestResponse::new(API, JSON).status(500).read(error.as_bytes()), kind);
     assert_eq!(body(error), kind);
     assert_eq!(stream(&[error]), kind);
     assert_eq!(stream(&["{\"a\" 1}"]), ["ParseError(BadJson)"]);
@@ -100,7 +100,7 @@ proptest::proptest! {
     fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"data: {\"response\":\"", bytes.as_slice(), b"\"}\n\n"].concat();
         for body in [&framed, &bytes] {
-            let answer = TestResponse::of(API, None).status(status);
+            let answer = TestResponse::new(API, None).status(status);
             let pieces: Vec<&[u8]> = body.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
         }

@@ -14,7 +14,7 @@ fn stream(messages: &[&str]) -> Vec<String> {
             format!("id:{number}\nevent:result\n:HTTP_STATUS/200\ndata:{message}\n\n")
         })
         .collect();
-    TestResponse::of(API, STREAM).read(body.as_bytes())
+    TestResponse::new(API, STREAM).read(body.as_bytes())
 }
 
 fn message(message: &str, reason: &str, output: u32) -> String {
@@ -84,7 +84,7 @@ fn reads_json_bodies() {
       "message":{"role":"assistant","content":"Yes","reasoning_content":"hm","tool_calls":[{"function":{"name":"f","arguments":"{}"},"id":"c","index":0}]}}]},
       "usage":{"input_tokens":22,"output_tokens":17,"total_tokens":39,"prompt_tokens_details":{"cached_tokens":20},"output_tokens_details":{"reasoning_tokens":3}}}"#;
     assert_eq!(
-        TestResponse::of(API, JSON).read(answer.as_bytes()),
+        TestResponse::new(API, JSON).read(answer.as_bytes()),
         [
             started(Some("r-1"), None),
             stopped(0, "tool_calls"),
@@ -95,12 +95,12 @@ fn reads_json_bodies() {
         ]
     );
     let parts = r#"{"output":{"choices":[{"message":{"content":[{"text":"a"},{"text":"b"}]}}]}}"#;
-    assert_eq!(TestResponse::of(API, JSON).read(parts.as_bytes()), [r#"0 Text "ab""#]);
+    assert_eq!(TestResponse::new(API, JSON).read(parts.as_bytes()), [r#"0 Text "ab""#]);
     let older = r#"{"output":{"text":"a","finish_reason":"stop"}}"#;
     let expected = [r#"0 Text "a""#.to_owned(), stopped(0, "stop")];
-    assert_eq!(TestResponse::of(API, JSON).read(older.as_bytes()), expected);
+    assert_eq!(TestResponse::new(API, JSON).read(older.as_bytes()), expected);
     let embeddings = r#"{"output":{"embeddings":[{"embedding":[0.5],"text_index":0}]},"usage":{"total_tokens":6},"request_id":"r"}"#;
-    let read = TestResponse::of(Api::DashScopeEmbeddings, JSON).read(embeddings.as_bytes());
+    let read = TestResponse::new(Api::DashScopeEmbeddings, JSON).read(embeddings.as_bytes());
     let counts = usage([Some(6), None, None, None, None]);
     assert_eq!(read, [counts, started(Some("r"), None)]);
 }
@@ -109,9 +109,9 @@ fn reads_json_bodies() {
 fn reads_errors_of_bodies_and_streams() {
     let error = r#"{"code":"DataInspectionFailed","message":"No.","request_id":"r"}"#;
     let kind = [failed(Some("DataInspectionFailed"))];
-    assert_eq!(TestResponse::of(API, JSON).status(400).read(error.as_bytes()), kind);
+    assert_eq!(TestResponse::new(API, JSON).status(400).read(error.as_bytes()), kind);
     let named = format!("id:1\nevent:error\n:HTTP_STATUS/400\ndata:{error}\n\n");
-    assert_eq!(TestResponse::of(API, STREAM).read(named.as_bytes()), kind);
+    assert_eq!(TestResponse::new(API, STREAM).read(named.as_bytes()), kind);
     assert_eq!(stream(&[error])[1..], kind);
     assert_eq!(stream(&["{\"a\" 1}"]), ["ParseError(BadJson)"]);
 }
@@ -152,7 +152,7 @@ proptest::proptest! {
     fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"data:{\"output\":{\"choices\":[{\"message\":{\"content\":\"", bytes.as_slice(), b"\"}}]}}\n\n"].concat();
         for body in [&framed, &bytes] {
-            let answer = TestResponse::of(API, None).status(status);
+            let answer = TestResponse::new(API, None).status(status);
             let pieces: Vec<&[u8]> = body.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
         }

@@ -10,11 +10,11 @@ fn stream(api: Api, messages: &[&str]) -> Vec<String> {
     let body: String = events
         .map(|(number, message)| format!("id: {number}\nevent: message\ndata: {message}\n\n"))
         .collect();
-    TestResponse::of(api, STREAM).read(body.as_bytes())
+    TestResponse::new(api, STREAM).read(body.as_bytes())
 }
 
 fn body(api: Api, body: &str) -> Vec<String> {
-    TestResponse::of(api, JSON).read(body.as_bytes())
+    TestResponse::new(api, JSON).read(body.as_bytes())
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn reads_generation_streams() {
             counts(None, 3),
         ]
     );
-    let closed =
-        TestResponse::of(Api::WatsonxGeneration, STREAM).read(b"id: 9\nevent: close\ndata: {}\n\n");
+    let closed = TestResponse::new(Api::WatsonxGeneration, STREAM)
+        .read(b"id: 9\nevent: close\ndata: {}\n\n");
     assert_eq!(closed, ["Done"]);
 }
 
@@ -90,12 +90,12 @@ fn reads_errors_of_bodies_and_streams() {
     let error = r#"{"errors":[{"code":"model_not_supported","message":"No."}],"trace":"t","status_code":404}"#;
     for api in [Api::WatsonxGeneration, Api::WatsonxChat] {
         let kind = [failed(Some("model_not_supported"))];
-        let refused = TestResponse::of(api, JSON).status(404);
+        let refused = TestResponse::new(api, JSON).status(404);
         assert_eq!(refused.read(error.as_bytes()), kind);
         let named = format!("id: 1\nevent: error\ndata: {error}\n\n");
-        assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), kind);
+        assert_eq!(TestResponse::new(api, STREAM).read(named.as_bytes()), kind);
         assert_eq!(body(api, error), kind);
-        assert_eq!(TestResponse::of(api, None).status(502).read(b"<html></html>"), [failed(None)]);
+        assert_eq!(TestResponse::new(api, None).status(502).read(b"<html></html>"), [failed(None)]);
     }
     let within = stream(Api::WatsonxGeneration, &[error]);
     assert_eq!(within, [failed(Some("model_not_supported"))]);
@@ -139,7 +139,7 @@ proptest::proptest! {
         let framed = [b"event: message\ndata: {\"model_id\":\"m\",\"results\":[{\"generated_text\":\"", bytes.as_slice(), b"\"}]}\n\n"].concat();
         for body in [&framed, &bytes] {
             for api in [Api::WatsonxGeneration, Api::WatsonxChat] {
-                let answer = TestResponse::of(api, None).status(status);
+                let answer = TestResponse::new(api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(3).collect();
                 proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }

@@ -19,11 +19,11 @@ const ENGINES: [Api; 5] = [
 ];
 
 fn stream(api: Api, messages: &[&str]) -> Vec<String> {
-    TestResponse::of(api, STREAM).read(events(messages).as_bytes())
+    TestResponse::new(api, STREAM).read(events(messages).as_bytes())
 }
 
 fn body(api: Api, body: &str) -> Vec<String> {
-    TestResponse::of(api, JSON).read(body.as_bytes())
+    TestResponse::new(api, JSON).read(body.as_bytes())
 }
 
 fn text(text: &str) -> String {
@@ -83,7 +83,7 @@ fn skips_the_repeated_prompt_of_tgi() {
     let request = r#"{"parameters":{"return_full_text":true},"inputs":"Où est"}"#;
     let answer = r#"[{"generated_text":"O\u00f9 est Brest"}]"#;
     let of = |request| {
-        let answered = TestResponse::of(Api::TgiGenerate, JSON).to(request);
+        let answered = TestResponse::new(Api::TgiGenerate, JSON).to(request);
         answered.read(answer.as_bytes())
     };
     assert_eq!(of(request), [text(" Brest")]);
@@ -147,7 +147,7 @@ fn reads_llama_cpp_objects_and_lists() {
             .concat()
     );
     // Two completions share one prompt.
-    let twice = TestResponse::of(Api::LlamaCppCompletion, JSON).to(r#"{"prompt":"x","n_cmpl":2}"#);
+    let twice = TestResponse::new(Api::LlamaCppCompletion, JSON).to(r#"{"prompt":"x","n_cmpl":2}"#);
     assert_eq!(
         twice.read(listed.as_bytes()).last(),
         Some(&usage([Some(4), Some(3), None, None, None]))
@@ -206,7 +206,7 @@ fn reads_sglang_objects_and_lists() {
     assert_eq!(body(Api::SglangGenerate, answer), one);
     let two = format!("[{answer},{answer}]");
     let of = |request| {
-        let answered = TestResponse::of(Api::SglangGenerate, JSON).to(request);
+        let answered = TestResponse::new(Api::SglangGenerate, JSON).to(request);
         let read = answered.read(two.as_bytes());
         assert!(read.contains(&stopped(1, "length")));
         read.into_iter().rfind(|line| line.starts_with("Usage"))
@@ -239,12 +239,12 @@ fn skips_repeated_text_of_vllm() {
     let expected =
         [text(" Brest"), r#"1 Text " Pa""#.to_owned(), text("?"), r#"1 Text "ris""#.to_owned()];
     let answer =
-        TestResponse::of(Api::VllmGenerate, None).to(r#"{"prompt":"Où est","n":2,"stream":true}"#);
+        TestResponse::new(Api::VllmGenerate, None).to(r#"{"prompt":"Où est","n":2,"stream":true}"#);
     for between in ["\n", "\0"] {
         let body: String = lines.iter().map(|line| format!("{line}{between}")).collect();
         assert_eq!(answer.read(body.as_bytes()), expected, "{between:?}");
     }
-    let whole = TestResponse::of(Api::VllmGenerate, JSON).to(r#"{"prompt":"Où est"}"#);
+    let whole = TestResponse::new(Api::VllmGenerate, JSON).to(r#"{"prompt":"Où est"}"#);
     let both = [text(" Brest?"), r#"1 Text " Paris""#.to_owned()];
     assert_eq!(whole.read(lines[2].as_bytes()), both);
 }
@@ -307,7 +307,7 @@ fn skips_the_repeated_prompt_of_triton() {
     let answer = r#"{"model_name":"m","text_output":"Where is Brest"}"#;
     let of = |exclude: &str| {
         let request = format!(r#"{{"text_input":"Where is"{exclude}}}"#);
-        let answer_to = TestResponse::of(Api::TritonGenerate, JSON).to(&request);
+        let answer_to = TestResponse::new(Api::TritonGenerate, JSON).to(&request);
         answer_to.read(answer.as_bytes()).pop().unwrap()
     };
     assert_eq!(of(r#","exclude_input_in_output":false"#), text(" Brest"));
@@ -331,20 +331,20 @@ fn reads_errors_of_bodies_and_streams() {
         (Api::VllmGenerate, r#"{"error":"No."}"#, None),
         (Api::TritonGenerate, r#"{"error":"No."}"#, None),
     ] {
-        let refused = TestResponse::of(api, JSON).status(422);
+        let refused = TestResponse::new(api, JSON).status(422);
         assert_eq!(refused.read(message.as_bytes()), [failed(kind)], "{api:?}");
-        let declared_stream = TestResponse::of(api, STREAM).status(500);
+        let declared_stream = TestResponse::new(api, STREAM).status(500);
         assert_eq!(declared_stream.read(events(&[message, message]).as_bytes()), [failed(kind)]);
         assert_eq!(body(api, message), [failed(kind)], "{api:?}");
         assert_eq!(stream(api, &[message, "[DONE]"]), [failed(kind), "Done".to_owned()]);
         assert_eq!(
-            TestResponse::of(api, None).status(404).read(b"Not DetectedApi"),
+            TestResponse::new(api, None).status(404).read(b"Not DetectedApi"),
             [failed(None)]
         );
         let named = format!("event: error\ndata: {message}\n\n");
         let field = format!("error: {message}\n\n");
-        assert_eq!(TestResponse::of(api, STREAM).read(field.as_bytes()), [failed(kind)]);
-        assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
+        assert_eq!(TestResponse::new(api, STREAM).read(field.as_bytes()), [failed(kind)]);
+        assert_eq!(TestResponse::new(api, STREAM).read(named.as_bytes()), [failed(kind)]);
     }
 }
 
@@ -480,7 +480,7 @@ proptest::proptest! {
         let bodies = [within(b"data: {\"text\":\""), within(b"data: {\"content\":\""), within(b"{\"text_output\":\""), within(b"[{\"generated_text\":\"")];
         for body in &bodies {
             for api in ENGINES {
-                let answer = TestResponse::of(api, None).status(status);
+                let answer = TestResponse::new(api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(3).collect();
                 proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }

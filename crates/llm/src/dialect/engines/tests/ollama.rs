@@ -10,8 +10,8 @@ const LINES: Option<&str> = Some("application/x-ndjson");
 
 fn lines(api: Api, lines: &[&str]) -> Vec<String> {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let declared = TestResponse::of(api, LINES).read(body.as_bytes());
-    let as_json = TestResponse::of(api, JSON).cut(&[body.as_bytes()]);
+    let declared = TestResponse::new(api, LINES).read(body.as_bytes());
+    let as_json = TestResponse::new(api, JSON).cut(&[body.as_bytes()]);
     if lines.len() > 1 {
         assert_eq!(as_json, declared, "whatever the declared type");
     }
@@ -19,7 +19,7 @@ fn lines(api: Api, lines: &[&str]) -> Vec<String> {
 }
 
 fn body(api: Api, body: &str) -> Vec<String> {
-    TestResponse::of(api, JSON).read(body.as_bytes())
+    TestResponse::new(api, JSON).read(body.as_bytes())
 }
 
 fn clocked(total: u64, load: u64, prefill: Option<u64>, decode: u64) -> String {
@@ -157,9 +157,9 @@ fn reads_input_of_embeddings() {
 #[test]
 fn reads_errors_of_bodies_and_streams() {
     let missing = r#"{"error":"model \"m\" not found, try pulling it first"}"#;
-    let refused = TestResponse::of(Api::OllamaChat, JSON).status(404);
+    let refused = TestResponse::new(Api::OllamaChat, JSON).status(404);
     assert_eq!(refused.read(missing.as_bytes()), [failed(None)]);
-    let declared_lines = TestResponse::of(Api::OllamaChat, LINES).status(404);
+    let declared_lines = TestResponse::new(Api::OllamaChat, LINES).status(404);
     assert_eq!(declared_lines.read(missing.as_bytes()), [failed(None)]);
     assert_eq!(body(Api::OllamaChat, missing), [failed(None)]);
     let within = lines(
@@ -255,7 +255,7 @@ proptest::proptest! {
     fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"{\"model\":\"m\",\"message\":{\"content\":\"", bytes.as_slice(), b"\"}}\n{\"done\":true}\n"].concat();
         for api in [Api::OllamaChat, Api::OllamaGenerate, Api::OllamaEmbed] {
-            let answer = TestResponse::of(api, LINES).status(status);
+            let answer = TestResponse::new(api, LINES).status(status);
             let pieces: Vec<&[u8]> = framed.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&framed]));
         }

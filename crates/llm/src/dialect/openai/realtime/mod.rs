@@ -66,7 +66,7 @@ impl Realtime {
 
     /// Reads a message that the client sent.
     pub fn client(&mut self, data: &[u8], out: &mut impl EventSink) {
-        response::Message::of(data).parse::<Message<'_>, _>(&mut None, out, |message, _| {
+        response::Message::from_data(data).parse::<Message<'_>, _>(&mut None, out, |message, _| {
             if let "session.update" | "transcription_session.update" = &*message.kind.0 {
                 let mut scanner = JsonScanner::new(&SETTINGS);
                 scanner.scan(data, &mut |field, found| self.settings.read(field, found));
@@ -76,9 +76,11 @@ impl Realtime {
 
     /// Reads a message that the server sent.
     pub fn server(&mut self, data: &[u8], out: &mut impl EventSink) {
-        response::Message::of(data).parse::<Message<'_>, _>(&mut None, out, |message, out| {
-            self.server_message(message, data, out)
-        });
+        response::Message::from_data(data).parse::<Message<'_>, _>(
+            &mut None,
+            out,
+            |message, out| self.server_message(message, data, out),
+        );
     }
 
     /// Returns the settings that the client has requested so far.

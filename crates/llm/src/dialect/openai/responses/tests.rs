@@ -9,8 +9,8 @@ const API: Api = Api::OpenAiResponses;
 
 /// Returns the events of a stream of these messages. Asserts that they are the same with and without event names.
 fn stream(messages: &[&str]) -> Vec<String> {
-    let bare = TestResponse::of(API, STREAM).read(events(messages).as_bytes());
-    let named = TestResponse::of(API, JSON).cut(&[named(messages).as_bytes()]);
+    let bare = TestResponse::new(API, STREAM).read(events(messages).as_bytes());
+    let named = TestResponse::new(API, JSON).cut(&[named(messages).as_bytes()]);
     assert_eq!(named, bare, "named");
     bare
 }
@@ -27,7 +27,7 @@ fn named(messages: &[&str]) -> String {
 }
 
 fn body(body: &str) -> Vec<String> {
-    TestResponse::of(API, JSON).read(body.as_bytes())
+    TestResponse::new(API, JSON).read(body.as_bytes())
 }
 
 const CREATED: &str = r#"{"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","error":null,"instructions":"Be \"brief\".","model":"gpt-x","output":[],"service_tier":"auto","text":{"format":{"type":"text"}},"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}],"usage":null}}"#;
@@ -245,7 +245,7 @@ fn reports_an_error_once_with_its_kind() {
     assert_eq!(stream(&[&last("null")]), [end, failed(None)]);
     let bare = r#"{"error":{"code":503,"message":"Busy."}}"#;
     assert_eq!(stream(&[bare]), [failed(Some("503"))]);
-    let text = TestResponse::of(API, STREAM).read(b"event: error\ndata: gone\n\n");
+    let text = TestResponse::new(API, STREAM).read(b"event: error\ndata: gone\n\n");
     assert_eq!(text, [failed(None)]);
 }
 
@@ -253,7 +253,7 @@ fn reports_an_error_once_with_its_kind() {
 fn reads_only_errors_after_an_error_status() {
     let said = r#"{"type":"response.output_text.delta","delta":"x"}"#;
     let error = r#"{"type":"error","error":{"code":"c"}}"#;
-    let refused = |body: &str| TestResponse::of(API, None).status(500).read(body.as_bytes());
+    let refused = |body: &str| TestResponse::new(API, None).status(500).read(body.as_bytes());
     assert_eq!(refused(&events(&[error, said, "[DONE]"])), [failed(Some("c"))]);
     assert_eq!(refused(&events(&[said])), [failed(None)]);
     assert_eq!(
@@ -272,7 +272,7 @@ fn reads_messages_with_malformed_text() {
             text,
             b"\",\"logprobs\":[{\"logprob\":-Infinity}]}\n\n",
         ];
-        TestResponse::of(API, STREAM).read(&parts.concat())
+        TestResponse::new(API, STREAM).read(&parts.concat())
     };
     assert_eq!(of(b"a"), [r#"0 Text "a""#]);
     for text in [&b"a\\ud83d b"[..], b"a\xF0\x9F b"] {
@@ -281,7 +281,7 @@ fn reads_messages_with_malformed_text() {
     assert_eq!(of(b"a\"b"), ["ParseError(BadJson)"]);
     let sorted = br#"data: {"delta":"a\udc00","logprobs":NaN,"type":"response.output_text.delta"}"#;
     assert_eq!(
-        TestResponse::of(API, STREAM).read(&[&sorted[..], b"\n\n"].concat()),
+        TestResponse::new(API, STREAM).read(&[&sorted[..], b"\n\n"].concat()),
         ["ParseError(BadText)", "0 Text \"a\u{FFFD}\""]
     );
     assert_eq!(
@@ -349,15 +349,15 @@ fn does_not_count_a_fetched_response() {
     let stored = Api::OpenAiStoredResponse;
     let object = r#"{"id":"resp_1","status":"failed","error":{"code":"c"},"model":"m","output":[{"type":"message","content":[{"type":"output_text","text":"a"}]}],"usage":{"input_tokens":1,"output_tokens":1}}"#;
     let head = [started(Some("resp_1"), None), started(None, Some("m"))];
-    assert_eq!(TestResponse::of(stored, JSON).read(object.as_bytes()), head);
+    assert_eq!(TestResponse::new(stored, JSON).read(object.as_bytes()), head);
     let last = format!(r#"{{"type":"response.completed","response":{object}}}"#);
     let form = [&[CREATED][..], FORMS[0], FORMS[2], &[&last]].concat();
-    let replayed = TestResponse::of(stored, STREAM).read(named(&form).as_bytes());
+    let replayed = TestResponse::new(stored, STREAM).read(named(&form).as_bytes());
     let head = [started(Some("resp_1"), None), started(None, Some("gpt-x"))];
     assert_eq!(replayed, [&head[..], &["Done".to_owned()]].concat());
-    let missing = TestResponse::of(stored, JSON).status(404);
+    let missing = TestResponse::new(stored, JSON).status(404);
     assert_eq!(missing.read(br#"{"error":{"type":"not_found"}}"#), [failed(Some("not_found"))]);
-    let counted = TestResponse::of(Api::OpenAiInputTokens, JSON);
+    let counted = TestResponse::new(Api::OpenAiInputTokens, JSON);
     let count = br#"{"object":"response.input_tokens","input_tokens":18}"#;
     assert!(counted.read(count).is_empty());
 }
@@ -370,7 +370,7 @@ fn bounds_known_texts() {
     let done = r#"{"type":"response.output_text.done","output_index":5000,"text":"b"}"#;
     let messages: Vec<String> = (0..3_000).map(delta).chain([done.to_owned()]).collect();
     let messages: Vec<&str> = messages.iter().map(String::as_str).collect();
-    let said = TestResponse::of(API, STREAM).cut(&[events(&messages).as_bytes()]);
+    let said = TestResponse::new(API, STREAM).cut(&[events(&messages).as_bytes()]);
     assert_eq!(said, [format!("0 Text {:?}", "a".repeat(3_000))]);
 }
 
@@ -380,7 +380,7 @@ proptest::proptest! {
         let kind = ["response.output_text.delta", "response.output_item.done", "response.completed", "response.created", "error", "x"][which];
         let framed = [b"event: ", kind.as_bytes(), b"\ndata: {\"response\":{\"output\":[{\"content\":[", &bytes, b"]}]}}\n\n"].concat();
         for api in [API, Api::OpenAiStoredResponse] {
-            let answer = TestResponse::of(api, STREAM);
+            let answer = TestResponse::new(api, STREAM);
             let pieces: Vec<&[u8]> = framed.chunks(7).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&framed]));
         }

@@ -8,7 +8,7 @@ const TRANSCRIPTION: Api = Api::OpenAiTranscription;
 
 /// Returns the events of a response whose headers declare no framing.
 fn plain(api: Api, status: u16, body: &[u8]) -> Vec<String> {
-    TestResponse::of(api, None).status(status).read(body)
+    TestResponse::new(api, None).status(status).read(body)
 }
 
 fn text(text: &str) -> String {
@@ -178,8 +178,8 @@ fn reads_an_error_in_a_media_stream() {
         let kind = Some("image_generation_server_error");
         assert_eq!(stream(api, &[nested]), [failed(kind)]);
         let named = format!("event: error\ndata: {nested}\n\n");
-        assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
-        let refused = TestResponse::of(api, STREAM).status(500);
+        assert_eq!(TestResponse::new(api, STREAM).read(named.as_bytes()), [failed(kind)]);
+        let refused = TestResponse::new(api, STREAM).status(500);
         assert_eq!(refused.read(format!("{named}{named}").as_bytes()), [failed(kind)]);
         assert_eq!(stream(api, &["gone"]), ["ParseError(BadJson)"]);
     }

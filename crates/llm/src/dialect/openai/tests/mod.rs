@@ -11,8 +11,8 @@ mod media;
 
 /// Returns the events of a response. Asserts that they are the same for every cut and every declared content type.
 fn read(api: Api, status: u16, body: &[u8]) -> Vec<String> {
-    let events = TestResponse::of(api, STREAM).status(status).read(body);
-    let declared = TestResponse::of(api, JSON).status(status).cut(&[body]);
+    let events = TestResponse::new(api, STREAM).status(status).read(body);
+    let declared = TestResponse::new(api, JSON).status(status).cut(&[body]);
     assert_eq!(declared, events, "whatever the declared type");
     events
 }
@@ -260,7 +260,7 @@ fn reads_every_form_of_error() {
 }
 
 fn read_json(status: u16, body: &str) -> Vec<String> {
-    TestResponse::of(Api::OpenAiChat, JSON).status(status).cut(&[body.as_bytes()])
+    TestResponse::new(Api::OpenAiChat, JSON).status(status).cut(&[body.as_bytes()])
 }
 
 #[test]
@@ -401,7 +401,7 @@ proptest::proptest! {
         let framed = [b"data: {\"choices\":[", bytes.as_slice(), b"]}\n\n"].concat();
         for body in [&bytes, &framed] {
             for api in Api::ALL {
-                let answer = TestResponse::of(*api, None).status(status);
+                let answer = TestResponse::new(*api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(3).collect();
                 proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }
