@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 
 from image_check import DOCKERFILE, last_stage
 from namespaces import SKIPPED, run_inside, group_removed

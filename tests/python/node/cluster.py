@@ -12,7 +12,7 @@ import tempfile
 
 import yaml
 
-from kubernetes.control_plane import SERVER, SERVICES, ControlPlane, until
+from kubernetes.control_plane import SERVER, ControlPlane, until
 from namespaces import APART, SKIPPED, run_inside, group_removed
 from node.dns import Dns
 

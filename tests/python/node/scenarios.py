@@ -6,7 +6,6 @@ import pathlib
 import re
 import subprocess
 import threading
-import time
 
 import yaml
 
@@ -282,7 +281,7 @@ def job(node, pods, args, tally, vendor):
         tally.check("job: the Job completes", done is not None, wrong if done else wrong + one.describe_state())
         log, wrong = one.kubectl("logs", "job/batch", f"--container={APP}")
         calls = [tuple(map(int, found)) for found in re.findall(r"^call (\d+) (\d+) (\d+)$", log or "", re.M)]
-        answers = [Answer(f"{number:032x}", shapes.JOB_TOKENS, "job", 0, status=200, tokens=tokens, record_checks=tokens, done=finished == 1, terminal=True)
+        answers = [Answer(f"{number:032x}", shapes.JOB_TOKENS, "job", 0, status=200, tokens=tokens, reported_tokens=tokens, done=finished == 1, terminal=True)
                    for number, tokens, finished in calls]
         tally.check("job: the provider ends every stream", len(answers) == shapes.JOB_CALLS and all_complete(answers)[0], f"{all_complete(answers)} {wrong}")
         pod = pods.of("jobs")[0]
