@@ -103,13 +103,16 @@ const OTHER_VARIABLES: [&str; 4] = [
 ];
 
 /// Returns the variable that `name` was probably meant to be. `None` if `name` is a variable of `run`, or if it differs
-/// from all of them by more than two letters. Other names with the prefix are not reported, because Kubernetes sets
-/// `TOKENGAUGE_SERVICE_HOST` and similar names for a Service called `tokengauge`.
+/// from all of them by more than two letters. Kubernetes sets names such as `TOKENGAUGE_SERVICE_HOST` and
+/// `TOKENGAUGE_TLS_PORT` for Services called `tokengauge` and `tokengauge-tls`, so names that end in `_PORT` are ignored.
 pub fn misspelt_variable(name: &str) -> Option<String> {
     let command = RunArgs::augment_args(clap::Command::new("run"));
     let flags = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
     let known: Vec<&str> = flags.chain(OTHER_VARIABLES).collect();
-    let name = name.strip_prefix("TOKENGAUGE_").filter(|_| !known.contains(&name))?;
+    if known.contains(&name) || name.ends_with("_PORT") {
+        return None;
+    }
+    let name = name.strip_prefix("TOKENGAUGE_")?;
     let known = known.iter().filter_map(|known| known.strip_prefix("TOKENGAUGE_"));
     similar(name, known, 2).map(|similar| format!("TOKENGAUGE_{similar}"))
 }
@@ -129,6 +132,7 @@ mod tests {
             "TOKENGAUGE_ADMIN_TOKEN",
             "TOKENGAUGE_PORT",
             "TOKENGAUGE_SERVICE_HOST",
+            "TOKENGAUGE_TLS_PORT",
             "LISTN",
         ] {
             assert_eq!(meant(other), "", "{other}");

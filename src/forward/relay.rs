@@ -480,7 +480,7 @@ fn with_scheme_hint(error: String, tls: bool) -> String {
 mod tests {
     use super::*;
 
-    /// glibc caches free memory up to 1,032 bytes per thread. Larger allocations are several times slower.
+    /// glibc caches freed memory per thread only up to 1,032 bytes.
     #[test]
     fn the_future_of_a_request_is_small() {
         fn future_size<F: Future>(_: impl FnOnce(Exchange, OutgoingRequest, usize) -> F) -> usize {

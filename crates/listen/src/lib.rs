@@ -287,7 +287,9 @@ impl Listener {
                 Err(error) => {
                     if failures.is_due() {
                         let listener = self.address();
-                        tracing::warn!(%listener, %error, "cannot accept connections, will retry");
+                        let message = "cannot accept connections, will retry; if too many files are open, \
+                             raise the limit (ulimit -n)";
+                        tracing::warn!(%listener, %error, "{message}");
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

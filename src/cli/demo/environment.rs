@@ -42,7 +42,7 @@ const SPAN_DELAY: Duration = Duration::from_millis(500);
 /// Grace period of the proxy's shutdown. 2 s are enough, because requests end when the clients disconnect.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// Target of every SLO. The scenarios fail about one request in twelve on purpose. The default targets would therefore
+/// Target of every SLO. The scenarios fail about 7 % of the requests on purpose. The default targets would therefore
 /// show error budgets that are overspent many times.
 const SLO_TARGET: f64 = 0.85;
 
