@@ -8,7 +8,7 @@ use tokengauge_types::clock;
 use tokengauge_types::event::Direction;
 use tokio::net::TcpStream;
 
-use crate::support::{Backend, Proxy, Raw, Setup, settle, within};
+use crate::support::{Backend, Proxy, Raw, Setup, within};
 
 const PROMPT: &str =
     r#"{"messages":[{"role":"user","content":"Hi"}],"model":"gpt-4o","stream":true}"#;
@@ -58,6 +58,19 @@ async fn answered(client: &mut Raw<TcpStream>) -> Duration {
     clock::now() - begun
 }
 
+/// Sends `request` until the response arrives before the limit, at most three times, because a busy machine can delay
+/// any single response. Returns how often the request was sent.
+async fn answered_at_once(proxy: &Proxy, request: &str) -> Option<usize> {
+    for sent in 1..=3 {
+        let mut client = proxy.client().await;
+        client.write(request).await;
+        if answered(&mut client).await < REST {
+            return Some(sent);
+        }
+    }
+    None
+}
+
 #[tokio::test]
 async fn observes_a_body_that_arrives_after_its_headers() {
     for (end, mut proxy) in unanswering().await {
@@ -78,12 +91,11 @@ async fn observes_a_body_that_arrives_after_its_headers() {
 #[tokio::test]
 async fn observes_a_chunked_body_to_its_end_without_a_wait() {
     for (end, mut proxy) in unanswering().await {
-        let mut client = proxy.client().await;
         let chunk = format!("{:x}\r\n{PROMPT}\r\n0\r\n\r\n", PROMPT.len());
-        client.write(format!("{}{chunk}", head("Transfer-Encoding: chunked"))).await;
-        assert!(answered(&mut client).await < REST, "{end}");
+        let request = format!("{}{chunk}", head("Transfer-Encoding: chunked"));
+        let sent = answered_at_once(&proxy, &request).await.expect(end);
         proxy.words().await;
-        assert_eq!(proxy.observed(Direction::Request), PROMPT.as_bytes(), "{end}");
+        assert_eq!(proxy.observed(Direction::Request), PROMPT.repeat(sent).as_bytes(), "{end}");
     }
 }
 
@@ -140,27 +152,28 @@ async fn a_client_that_sends_no_body_gets_its_response_after_the_limit() {
     }
 }
 
+/// The first client shows how long the failure and the wait for the body take together. Half of this time is after the
+/// failure and before the end of the wait, unless the failure alone takes 250 ms. So the second client leaves then.
 #[tokio::test]
 async fn a_client_that_leaves_meanwhile_does_not_hide_the_failure() {
     for (end, mut proxy) in unanswering().await {
         let mut client = proxy.client().await;
         client.write(length(9)).await;
-        if end == "Rejected(Overload)" {
-            // The wait in the queue is over, so that only the rest of the body is missing.
-            tokio::time::sleep(PAUSE).await;
-        }
-        settle().await;
+        let waited = answered(&mut client).await;
+        let mut client = proxy.client().await;
+        client.write(length(9)).await;
+        tokio::time::sleep(waited / 2).await;
         drop(client);
-        assert!(proxy.words().await[0].ends_with(&format!("End({end})")));
+        let words = proxy.words().await;
+        assert!(words[1].ends_with(&format!("End({end})")), "after {waited:?}: {words:?}");
     }
 }
 
 #[tokio::test]
 async fn a_client_that_expects_100_continue_is_answered_at_once() {
     for (end, mut proxy) in unanswering().await {
-        let mut client = proxy.client().await;
-        client.write(head("Content-Length: 9\r\nExpect: 100-continue")).await;
-        assert!(answered(&mut client).await < REST, "{end}");
+        let request = head("Content-Length: 9\r\nExpect: 100-continue");
+        answered_at_once(&proxy, &request).await.expect(end);
         proxy.words().await;
         assert_eq!(proxy.observed(Direction::Request), b"");
     }
