@@ -23,7 +23,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(path: &Path) -> Option<Self> {
+    fn from_path(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "md" => Some(Self::Documentation),
             "rs" => Some(Self::Rust),
@@ -94,7 +94,7 @@ fn prose_is_plain() {
     files(root, &mut paths);
     for kind in [Kind::Documentation, Kind::Rust, Kind::Other] {
         let (mut lines, mut hits) = (0, Vec::new());
-        for path in paths.iter().filter(|path| Kind::of(path) == Some(kind)) {
+        for path in paths.iter().filter(|path| Kind::from_path(path) == Some(kind)) {
             let text = fs::read_to_string(path).unwrap();
             for (number, line) in text.lines().enumerate() {
                 let prose = kind.prose(line);

@@ -49,7 +49,7 @@ const WORDS: [&[u8]; 24] = [
 /// Runs the target on changed seeds until the minute is over or an input fails. A failing input is reduced and written
 /// to a file.
 pub fn drive(target: &Target) {
-    let seeds = seeds::of(target.name);
+    let seeds = seeds::for_target(target.name);
     let begun = clock::now();
     let mut runs = 0_u64;
     while clock::now().since(begun) < MINUTE {

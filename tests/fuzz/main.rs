@@ -68,7 +68,7 @@ fn target(name: &str) -> &'static Target {
 }
 
 fn play(name: &str) {
-    let seeds = seeds::of(name);
+    let seeds = seeds::for_target(name);
     assert!(!seeds.is_empty(), "{name} has no seeds");
     for seed in seeds {
         let played = catch_unwind(AssertUnwindSafe(|| (target(name).run)(&seed.input)));
@@ -99,7 +99,7 @@ fn seeds_are_written() {
     for target in TARGETS {
         let folder = root.join(target.name);
         fs::create_dir_all(&folder).unwrap();
-        for seed in seeds::of(target.name) {
+        for seed in seeds::for_target(target.name) {
             fs::write(folder.join(seed.name), seed.input).unwrap();
         }
     }

@@ -28,7 +28,7 @@ pub struct Seed {
 }
 
 /// Returns all seeds of one target.
-pub fn of(target: &str) -> Vec<Seed> {
+pub fn for_target(target: &str) -> Vec<Seed> {
     // The target `board` uses the inputs of `exchange`.
     let folder = if target == "board" { "exchange" } else { target };
     let mut seeds = written(folder);

@@ -22,7 +22,7 @@ impl<'b> Choices<'b> {
         self.below(times) + 1 == times
     }
 
-    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }
 

@@ -66,7 +66,7 @@ pub struct Shape {
 }
 
 pub fn shape(choices: &mut Choices<'_>) -> Shape {
-    let flags = choices.of(&FLAGS);
+    let flags = choices.pick(&FLAGS);
     let mut builder = ManifestBuilder { choices };
     let mut objects = Vec::new();
     for index in 0..=builder.choices.below(3) {
@@ -96,7 +96,7 @@ impl ManifestBuilder<'_, '_> {
     fn application(&mut self, index: usize) -> Vec<Value> {
         let name = format!("app-{index}");
         let labels =
-            json!({"app": name, "app.kubernetes.io/part-of": self.choices.of(&TEXTS[..3])});
+            json!({"app": name, "app.kubernetes.io/part-of": self.choices.pick(&TEXTS[..3])});
         let namespace = self.choices.once_in(3).then_some("prod");
         let mut objects = vec![self.workload(&name, namespace, &labels)];
         for _ in 0..self.choices.below(3) {
@@ -134,8 +134,8 @@ impl ManifestBuilder<'_, '_> {
     fn annotations(&mut self, ours: bool) -> Value {
         let mut annotations = Map::new();
         for _ in 0..self.choices.below(3) {
-            let key = self.choices.of(&["example.com/note", "checksum/config", "a", "z/z"]);
-            annotations.insert(key.to_owned(), json!(self.choices.of(&TEXTS)));
+            let key = self.choices.pick(&["example.com/note", "checksum/config", "a", "z/z"]);
+            annotations.insert(key.to_owned(), json!(self.choices.pick(&TEXTS)));
         }
         let mut set = |key: &str, value: &str| {
             annotations.insert(format!("tokengauge.dev/{key}"), json!(value));
@@ -159,7 +159,7 @@ impl ManifestBuilder<'_, '_> {
     }
 
     fn workload(&mut self, name: &str, namespace: Option<&str>, labels: &Value) -> Value {
-        let (version, kind) = self.choices.of(&WORKLOADS);
+        let (version, kind) = self.choices.pick(&WORKLOADS);
         let mut metadata = self.metadata(name, namespace);
         let mut inner = json!({});
         match self.choices.below(8) {
@@ -273,20 +273,20 @@ impl ManifestBuilder<'_, '_> {
         if self.choices.once_in(6) {
             set(
                 "x-other",
-                json!({"deep": [[1, [2.5, null]], {"": true}], "name": self.choices.of(&TEXTS)}),
+                json!({"deep": [[1, [2.5, null]], {"": true}], "name": self.choices.pick(&TEXTS)}),
             );
         }
     }
 
     fn container(&mut self, name: &str, unused: &mut UnusedPorts) -> Value {
-        let mut container = json!({"name": name, "image": self.choices.of(&IMAGES)});
+        let mut container = json!({"name": name, "image": self.choices.pick(&IMAGES)});
         let ports = self.ports(unused);
         if !ports.is_null() {
             container["ports"] = ports.clone();
         }
         match self.choices.below(4) {
-            1 => container["args"] = json!(["--model", self.choices.of(&TEXTS)]),
-            2 => container["command"] = json!(["sh", "-c", self.choices.of(&TEXTS)]),
+            1 => container["args"] = json!(["--model", self.choices.pick(&TEXTS)]),
+            2 => container["command"] = json!(["sh", "-c", self.choices.pick(&TEXTS)]),
             _ => {}
         }
         match self.choices.below(8) {
@@ -368,7 +368,7 @@ impl ManifestBuilder<'_, '_> {
                 1 => json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
                 2 => json!({"name": name, "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}}),
                 3 => json!({"name": name}),
-                _ => json!({"name": name, "value": self.choices.of(&TEXTS)}),
+                _ => json!({"name": name, "value": self.choices.pick(&TEXTS)}),
             });
         }
         Value::Array(env)
@@ -418,7 +418,7 @@ impl ManifestBuilder<'_, '_> {
             7 => spec["selector"] = json!({"app.kubernetes.io/part-of": "app"}),
             _ => {}
         }
-        let name = format!("{name}-{}", self.choices.of(&["a", "b"]));
+        let name = format!("{name}-{}", self.choices.pick(&["a", "b"]));
         let metadata = self.metadata(&name, namespace);
         json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
     }
@@ -426,6 +426,6 @@ impl ManifestBuilder<'_, '_> {
     fn config_map(&mut self, namespace: Option<&str>) -> Value {
         let metadata = self.metadata("mine", namespace);
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
-            "data": {"run.sh": self.choices.of(&TEXTS), "OPENAI_BASE_URL": self.choices.of(&TEXTS)}})
+            "data": {"run.sh": self.choices.pick(&TEXTS), "OPENAI_BASE_URL": self.choices.pick(&TEXTS)}})
     }
 }

@@ -31,9 +31,9 @@ pub struct Writer<'c, 'b> {
 
 /// Returns the text of a stream of documents.
 pub fn stream(choices: &mut Choices<'_>, documents: &[Value]) -> String {
-    let newline = choices.of(&["\n", "\n", "\r\n"]);
-    let step = choices.of(&[2, 2, 4]);
-    let dash = choices.of(&[0, 2]);
+    let newline = choices.pick(&["\n", "\n", "\r\n"]);
+    let step = choices.pick(&[2, 2, 4]);
+    let dash = choices.pick(&[0, 2]);
     let with_comments = !choices.once_in(3);
     let with_anchors = choices.once_in(3);
     let mut writer = Writer {
@@ -68,7 +68,7 @@ pub fn stream(choices: &mut Choices<'_>, documents: &[Value]) -> String {
 impl Writer<'_, '_> {
     fn comment(&mut self) -> String {
         self.comments += 1;
-        let tail = self.choices.of(&["", ": é", "\t'\"", " - x: [", " #"]);
+        let tail = self.choices.pick(&["", ": é", "\t'\"", " - x: [", " #"]);
         format!("# c{}{tail}", self.comments)
     }
 
@@ -121,7 +121,8 @@ impl Writer<'_, '_> {
                 }
                 continue;
             }
-            let further = if self.after_block_scalar { 0 } else { self.choices.of(&[0, 0, 2, 4]) };
+            let further =
+                if self.after_block_scalar { 0 } else { self.choices.pick(&[0, 0, 2, 4]) };
             let comment = self.comment();
             gap.push_str(&format!("{}{comment}{}", " ".repeat(column + further), self.newline));
             self.after_block_scalar = false;
@@ -134,7 +135,7 @@ impl Writer<'_, '_> {
         self.after_block_scalar = false;
         let newline = self.newline;
         if self.with_comments && self.choices.once_in(8) {
-            let blank = self.choices.of(&[" ", "   "]);
+            let blank = self.choices.pick(&[" ", "   "]);
             return format!("{blank}{}{newline}", self.comment());
         }
         newline.to_owned()
@@ -242,7 +243,7 @@ impl Writer<'_, '_> {
     fn leaf(&mut self, value: &Value, column: usize, anchor: &str) -> String {
         match value {
             Value::Null => {
-                let word = self.choices.of(&["", " null", " ~", " Null"]);
+                let word = self.choices.pick(&["", " null", " ~", " Null"]);
                 format!("{word}{}", self.end())
             }
             Value::String(text) => self.text(text, column, anchor),
@@ -334,7 +335,7 @@ impl Writer<'_, '_> {
             }
             text.push_str(&self.flow(value, inner));
             if index + 1 < count {
-                text.push_str(self.choices.of(&[", ", ",", " , "]));
+                text.push_str(self.choices.pick(&[", ", ",", " , "]));
             } else if lines && self.choices.once_in(3) {
                 text.push(',');
             }

@@ -245,8 +245,9 @@ fn divided_rules_differ_only_in_their_durations() {
         let by = Divisor(NonZeroU32::new(by).unwrap());
         let original = rules(&values());
         let copy = divided(rules(&values()), by);
-        let of =
-            |times: Vec<Span>| -> Vec<Span> { times.into_iter().map(|time| by.of(time)).collect() };
+        let of = |times: Vec<Span>| -> Vec<Span> {
+            times.into_iter().map(|time| by.divide(time)).collect()
+        };
         assert_eq!(original.len(), copy.len());
         for (one, other) in original.iter().zip(&copy) {
             let (one, other) = (normal(one), normal(other));

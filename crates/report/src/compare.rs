@@ -79,7 +79,7 @@ impl Measure {
 
     /// Returns the value of one request. For a ratio, the value is 0 or 1, so that the mean of all requests is the
     /// ratio.
-    fn of(&self, row: &Row, log: &Log) -> Option<f64> {
+    fn value(&self, row: &Row, log: &Log) -> Option<f64> {
         let share = |holds: bool| f64::from(u8::from(holds));
         match self {
             Self::OutputTps => row.value_if_ok(NumericField::OutputTps),
@@ -264,7 +264,7 @@ fn compare_measure(
 ) -> Option<MeasureComparison> {
     let mut observed = Observations::new();
     for row in log.rows.iter().filter(|row| counts(row)) {
-        if let Some(value) = measure.of(row, log) {
+        if let Some(value) = measure.value(row, log) {
             let [a, b] = observed.entry(measure.bucket(row)).or_default();
             match row.side {
                 Side::Neither => {}

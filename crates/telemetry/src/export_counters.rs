@@ -38,36 +38,36 @@ struct SignalCounters {
 impl ExportCounters {
     /// Counts one finished export request, even if several attempts were needed.
     pub fn count_export(&self, signal: Signal, succeeded: bool) {
-        let counters = self.of(signal);
+        let counters = self.counters(signal);
         let counter = if succeeded { &counters.succeeded } else { &counters.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an attempt that repeats an export request.
     pub fn count_retry(&self, signal: Signal) {
-        self.of(signal).retries.fetch_add(1, Ordering::Relaxed);
+        self.counters(signal).retries.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts spans, log records, metric collections or rejected data points that will never be delivered.
     pub fn count_dropped(&self, signal: Signal, reason: DropReason, items: usize) {
-        self.of(signal).dropped.add(reason, items);
+        self.counters(signal).dropped.add(reason, items);
     }
 
     pub fn retries(&self, signal: Signal) -> u64 {
-        self.of(signal).retries.load(Ordering::Relaxed)
+        self.counters(signal).retries.load(Ordering::Relaxed)
     }
 
     pub fn dropped(&self, signal: Signal, reason: DropReason) -> u64 {
-        self.of(signal).dropped.get(reason)
+        self.counters(signal).dropped.get(reason)
     }
 
     /// Registers the counters as metrics.
     pub fn register(self: &Arc<Self>, meter: &Meter) {
-        let counters = Arc::clone(self);
+        let all = Arc::clone(self);
         u64::observe(&health::SELF_EXPORTS, meter, move |counter| {
             for signal in Signal::ALL {
-                let of = counters.of(signal);
-                for (result, count) in [("failed", &of.failed), ("ok", &of.succeeded)] {
+                let counters = all.counters(signal);
+                for (result, count) in [("failed", &counters.failed), ("ok", &counters.succeeded)] {
                     let attributes =
                         [word(key::RESULT, result), word(key::SIGNAL, signal.as_str())];
                     counter.observe(count.load(Ordering::Relaxed), &attributes);
@@ -94,7 +94,7 @@ impl ExportCounters {
         });
     }
 
-    fn of(&self, signal: Signal) -> &SignalCounters {
+    fn counters(&self, signal: Signal) -> &SignalCounters {
         let [logs, metrics, traces] = &self.0;
         match signal {
             Signal::Logs => logs,
@@ -110,14 +110,14 @@ pub struct DropCounters([AtomicU64; DropReason::ALL.len()]);
 
 impl DropCounters {
     pub fn add(&self, reason: DropReason, items: usize) {
-        self.of(reason).fetch_add(items as u64, Ordering::Relaxed);
+        self.counter(reason).fetch_add(items as u64, Ordering::Relaxed);
     }
 
     pub fn get(&self, reason: DropReason) -> u64 {
-        self.of(reason).load(Ordering::Relaxed)
+        self.counter(reason).load(Ordering::Relaxed)
     }
 
-    const fn of(&self, reason: DropReason) -> &AtomicU64 {
+    const fn counter(&self, reason: DropReason) -> &AtomicU64 {
         let [queue_full, failed, rejected, shutdown] = &self.0;
         match reason {
             DropReason::QueueFull => queue_full,

@@ -144,7 +144,7 @@ pub struct CardinalityLimits {
 }
 
 impl CardinalityLimits {
-    const fn of(&self, dimension: Dimension) -> usize {
+    const fn limit(&self, dimension: Dimension) -> usize {
         match dimension {
             Dimension::ErrorType => self.error_types,
             Dimension::FinishReason => self.finish_reasons,
@@ -258,7 +258,7 @@ impl CardinalityLimiter {
         reserved: impl IntoIterator<Item = (Dimension, Label)>,
     ) -> Self {
         let sets = Dimension::ALL.map(|dimension| LabelSet {
-            limit: limits.of(dimension),
+            limit: limits.limit(dimension),
             values: Mutex::default(),
             refused: AtomicU64::new(0),
         });

@@ -40,7 +40,7 @@ const LONGEST: usize = 600;
 /// Tests a response in any framing, of any API.
 pub fn dialects(input: &[u8]) {
     let mut script = Script::new(input);
-    let call = Call::of(&mut script);
+    let call = Call::parse(&mut script);
     let cuts = script.cuts();
     let body = call.framed.body(script.rest());
     let said = however_cut(&body, cuts, |pieces| call.said(pieces));
@@ -58,7 +58,7 @@ pub fn dialects(input: &[u8]) {
 /// Tests that messages which a template of the previous message reads have the events that the format reads from them.
 pub fn templates(input: &[u8]) {
     let mut script = Script::new(input);
-    let call = Call::of(&mut script);
+    let call = Call::parse(&mut script);
     if call.api.family() == Family::Bedrock {
         // SageMaker messages contain another framer, which needs memory.
         return;
@@ -80,7 +80,7 @@ pub fn templates(input: &[u8]) {
 /// Tests an endless response. The memory of the framer does not count.
 pub fn floods(input: &[u8]) {
     let mut script = Script::new(input);
-    let call = Call::of(&mut script);
+    let call = Call::parse(&mut script);
     let messages = script.rest();
     let messages = messages.get(..LONGEST).unwrap_or(messages);
     // SageMaker messages contain another framer.
@@ -114,7 +114,7 @@ struct Call {
 }
 
 impl Call {
-    fn of(script: &mut Script<'_>) -> Self {
+    fn parse(script: &mut Script<'_>) -> Self {
         Self {
             api: script.pick(Api::ALL),
             status: script.pick(&STATUSES),

@@ -36,20 +36,20 @@ pub const JSON: [JsonFraming; 3] = [JsonFraming::Single, JsonFraming::Lines, Jso
 pub fn sse(input: &[u8]) {
     of_stream(input, |cap| Reading {
         holds: 2 * cap,
-        ..Reading::of(Framer::Sse(Sse::new(cap)), cap)
+        ..Reading::new(Framer::Sse(Sse::new(cap)), cap)
     });
 }
 
 pub fn lines(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::JsonLines(JsonValues::lines(cap)), cap));
+    of_stream(input, |cap| Reading::new(Framer::JsonLines(JsonValues::lines(cap)), cap));
 }
 
 pub fn elements(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::JsonArray(JsonValues::array(cap)), cap));
+    of_stream(input, |cap| Reading::new(Framer::JsonArray(JsonValues::array(cap)), cap));
 }
 
 pub fn aws(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::AwsEventStream(AwsEventStream::new(cap)), cap));
+    of_stream(input, |cap| Reading::new(Framer::AwsEventStream(AwsEventStream::new(cap)), cap));
 }
 
 /// Tests any body, whose first bytes determine its framing.
@@ -58,7 +58,7 @@ pub fn sniffed(input: &[u8]) {
     let content_type = script.pick(&CONTENT_TYPES);
     let json = script.pick(&JSON);
     let body = Body::for_first_byte(script);
-    body.frames(|| Reading::of(Framer::new(content_type, json), MAX_FRAME_BYTES));
+    body.frames(|| Reading::new(Framer::new(content_type, json), MAX_FRAME_BYTES));
 }
 
 fn of_stream(input: &[u8], reading: impl Fn(usize) -> Reading) {
@@ -134,7 +134,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(framer: Framer, cap: usize) -> Self {
+    fn new(framer: Framer, cap: usize) -> Self {
         Self { framer, cap, holds: cap, meter: Meter::default(), told: Vec::new() }
     }
 

@@ -55,7 +55,7 @@ fn check(mut script: Script<'_>, header: &str, most: usize) {
     let cuts = script.cuts();
     let wire = script.rest();
     however_cut(wire, cuts, |pieces| {
-        let mut reading = Reading::of(header);
+        let mut reading = Reading::new(header);
         for piece in pieces {
             reading.push(piece, most);
         }
@@ -100,7 +100,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(header: &str) -> Self {
+    fn new(header: &str) -> Self {
         let mut meter = Meter::default();
         let budget = RequestBudget::default();
         let inflater = meter.during(|| Decompressor::new(header, &budget));

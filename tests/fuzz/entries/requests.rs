@@ -25,7 +25,7 @@ pub fn requests(input: &[u8]) {
     let body = script.rest();
     let (read, lost) = body.split_at(lost_after.unwrap_or(body.len()).min(body.len()));
     let facts = however_cut(read, cuts, |pieces| {
-        let mut reading = Reading::of(&found);
+        let mut reading = Reading::new(&found);
         pieces.iter().for_each(|piece| reading.push(piece));
         if lost_after.is_some() {
             reading.reader.gap();
@@ -37,7 +37,7 @@ pub fn requests(input: &[u8]) {
     assert!(facts.prompt_bytes <= 3 * read.len() as u64);
     let most_stops = facts.stop_sequences.unwrap_or(0);
     assert!(most_stops <= read.len(), "more values than bytes");
-    let mut reading = Reading::of(&found);
+    let mut reading = Reading::new(&found);
     flood(body, 0..ROUNDS, |body| reading.push(body));
 }
 
@@ -66,7 +66,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(found: &DetectedApi) -> Self {
+    fn new(found: &DetectedApi) -> Self {
         Self { reader: RequestReader::new(found), meter: Meter::default() }
     }
 

@@ -18,7 +18,7 @@ pub fn websocket(input: &[u8]) {
     let first = lost.map_or(0, |(after, _)| after).min(bytes.len());
     let (before, after) = bytes.split_at(first);
     let messages = however_cut(after, cuts, |pieces| {
-        let mut reading = Reading::of(of_client, cap);
+        let mut reading = Reading::new(of_client, cap);
         if let Some((_, count)) = lost {
             reading.push(&[before]);
             reading.gap(count);
@@ -54,7 +54,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(client: bool, cap: usize) -> Self {
+    fn new(client: bool, cap: usize) -> Self {
         Self {
             reader: if client { WebSocket::client(cap) } else { WebSocket::server(cap) },
             cap,

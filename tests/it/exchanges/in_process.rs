@@ -28,7 +28,7 @@ const FRAME: usize = 100;
 fn facts(record: &Record) -> Value {
     let points = &record.points;
     json!({
-        "record": summary::of(record),
+        "record": summary::summarize(record),
         "status": record.http.status,
         "bytes": [record.http.request_bytes, record.http.response_bytes],
         "has_time_to_first_token": points.time_to_first_token().is_some(),
@@ -51,7 +51,7 @@ async fn layer_measures_what_the_proxy_measures() {
         let respond = |request: Request<RequestBody<Full<Bytes>>>| async move {
             let received = request.into_body().collect().await.unwrap().to_bytes();
             assert_eq!(received, fixture.request, "{}: the request is unchanged", fixture.name());
-            Ok::<_, Infallible>(fixture.http_response(Frames::of(&fixture.body)))
+            Ok::<_, Infallible>(fixture.http_response(Frames::from_body(&fixture.body)))
         };
         let endpoint = Endpoint::client("default", fixture.server_address(), 443);
         let service =
@@ -72,7 +72,7 @@ async fn layer_measures_what_the_proxy_measures() {
 struct Frames(VecDeque<Bytes>);
 
 impl Frames {
-    fn of(body: &[u8]) -> Self {
+    fn from_body(body: &[u8]) -> Self {
         Self(body.chunks(FRAME).map(Bytes::copy_from_slice).collect())
     }
 }

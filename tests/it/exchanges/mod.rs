@@ -30,7 +30,7 @@ fn every_exchange_has_its_expected_record() {
         settings.set_snapshot_path(&fixture.folder);
         settings.set_prepend_module_to_snapshot(false);
         settings.set_omit_expression(true);
-        let golden = summary::of(&record);
+        let golden = summary::summarize(&record);
         settings.bind(|| insta::assert_json_snapshot!(fixture.shape.as_str(), golden));
     }
 }
@@ -39,10 +39,10 @@ fn every_exchange_has_its_expected_record() {
 fn a_record_does_not_depend_on_how_the_response_is_split() {
     for fixture in Fixture::all() {
         let body = &fixture.body;
-        let whole = summary::of(&fixture.play(&[body]));
+        let whole = summary::summarize(&fixture.play(&[body]));
         let bytes: Vec<&[u8]> = body.chunks(1).collect();
         assert_eq!(
-            summary::of(&fixture.play(&bytes)),
+            summary::summarize(&fixture.play(&bytes)),
             whole,
             "{}, split at every byte",
             fixture.name()
@@ -50,7 +50,7 @@ fn a_record_does_not_depend_on_how_the_response_is_split() {
         let step = body.len().div_ceil(EVERY_SPLIT).max(1);
         for at in (0..=body.len()).step_by(step) {
             let (first, second) = body.split_at(at);
-            let cut = summary::of(&fixture.play(&[first, second]));
+            let cut = summary::summarize(&fixture.play(&[first, second]));
             assert_eq!(cut, whole, "{}, split at {at}", fixture.name());
         }
     }

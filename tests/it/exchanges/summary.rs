@@ -35,7 +35,7 @@ pub const FACTS: [&str; 27] = [
     "oddities",
 ];
 
-pub fn of(record: &Record) -> Value {
+pub fn summarize(record: &Record) -> Value {
     let mut summary = Map::new();
     let mut put = |key: &str, value: Value| {
         if let Some(value) = told(value) {
@@ -94,7 +94,7 @@ fn call(call: &Call, put: &mut impl FnMut(&str, Value)) {
 
 /// Returns the names from [`FACTS`] that the record contains.
 pub fn read(record: &Record) -> Vec<&'static str> {
-    let summary = of(record);
+    let summary = summarize(record);
     let there = |path: &str| summary.pointer(path).is_some();
     let failed = there("/error_type");
     let status = record.http.status.unwrap_or_default();

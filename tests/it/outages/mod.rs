@@ -31,7 +31,7 @@ struct Times {
 }
 
 impl Times {
-    fn of(breaks: &str) -> Self {
+    fn for_break(breaks: &str) -> Self {
         let healthy = Self { token: 0.3, visible: 0.3, end: 0.8, silence: 0.0, rate: 100.0 };
         let until = |time| Self { token: time, visible: time, end: time, ..healthy };
         match breaks {
@@ -96,7 +96,7 @@ async fn every_row_of_the_page_over_sockets() {
     }
     let played = all.into_iter().filter(|row| !WITHOUT_SOCKETS.contains(&row.breaks));
     let (waiting, at_once): (Vec<_>, Vec<_>) =
-        played.partition(|row| Times::of(row.breaks).has_waited());
+        played.partition(|row| Times::for_break(row.breaks).has_waited());
     let count = waiting.len() + at_once.len();
     let waiting = waiting.into_iter().map(|row| tokio::spawn(async move { compare(&row).await }));
     let waiting: Vec<_> = waiting.collect();
@@ -112,7 +112,7 @@ async fn every_row_of_the_page_over_sockets() {
 }
 
 async fn compare(row: &Row) -> Option<String> {
-    let metrics = play(row, Times::of(row.breaks)).await;
+    let metrics = play(row, Times::for_break(row.breaks)).await;
     let observed = table::line(row, &metrics);
     (observed != row.cells).then(|| {
         let calls = if row.stream { "streams" } else { "calls without a stream" };

@@ -53,7 +53,7 @@ impl CapturePolicy {
 pub struct CapturePolicies(HashMap<Label, Arc<CapturePolicy>>);
 
 impl CapturePolicies {
-    pub fn of(&self, route: &Label) -> Option<&Arc<CapturePolicy>> {
+    pub fn for_route(&self, route: &Label) -> Option<&Arc<CapturePolicy>> {
         // In most configurations, no route enables content capture.
         (!self.0.is_empty()).then(|| self.0.get(route)).flatten()
     }

@@ -67,7 +67,7 @@ impl TokenCounter {
     /// The tokenizer does not change after the first text, because one tokenizer has to count the whole text. If a
     /// later name requires another tokenizer, the source of the count becomes [`Source::Estimated`].
     pub fn set_model(&mut self, model: &str) {
-        self.model_tokenizer = self.tokenizers.of(model);
+        self.model_tokenizer = self.tokenizers.for_model(model);
         if self.streams.is_empty() {
             self.native = self.model_tokenizer.clone().unwrap_or(Tokenizer::BuiltIn(STANDARD));
         }

@@ -18,7 +18,7 @@ pub(super) mod work {
         BYTES.set(BYTES.get() + bytes);
     }
 
-    pub(super) fn of(act: impl FnOnce()) -> usize {
+    pub(super) fn measure(act: impl FnOnce()) -> usize {
         let before = BYTES.get();
         act();
         BYTES.get() - before
@@ -271,7 +271,7 @@ fn long_runs_take_work_proportional_to_their_length() {
         let text = run.repeat(LENGTH / run.len());
         for encoding in Encoding::ALL {
             let mut encoder = TextCounter::new(encoding);
-            let work = work::of(|| {
+            let work = work::measure(|| {
                 for delta in deltas(&text, &[4]) {
                     encoder.push(delta);
                     encoder.count();
@@ -288,7 +288,7 @@ fn long_runs_take_work_proportional_to_their_length() {
 fn a_piece_is_not_counted_again_when_it_is_decided() {
     let word = " tokengauge";
     let mut encoder = TextCounter::new(Encoding::O200k);
-    let work = work::of(|| {
+    let work = work::measure(|| {
         for _ in 0..100 {
             encoder.push(word);
             encoder.count();
@@ -302,7 +302,7 @@ fn a_piece_is_not_counted_again_when_it_is_decided() {
 fn capitals_after_a_letter_without_case_are_read_twice() {
     let text = "中".to_owned() + &"A".repeat(16 * 1024) + " ";
     let mut encoder = TextCounter::new(Encoding::O200k);
-    let work = work::of(|| encoder.push(&text));
+    let work = work::measure(|| encoder.push(&text));
     assert!(work <= 4 * text.len(), "{work}");
     assert_eq!(encoder.total(), true_count(Encoding::O200k, &text));
 }

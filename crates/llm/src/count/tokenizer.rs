@@ -72,7 +72,7 @@ impl Tokenizers {
 
     /// Returns the model's own tokenizer, or `None` if it is unknown. A pattern matches the full name or the part after
     /// the last slash: `llama-*` also matches `meta-llama/Llama-3.1-8B`.
-    pub fn of(&self, model: &str) -> Option<Tokenizer> {
+    pub fn for_model(&self, model: &str) -> Option<Tokenizer> {
         let (_, base) = model.rsplit_once('/').unwrap_or(("", model));
         let fits = |entry: &&Entry| entry.pattern.matches(model) || entry.pattern.matches(base);
         match self.entries.iter().find(fits) {
@@ -154,7 +154,7 @@ mod tests {
                 ("bx", "*bx"),
                 ("gpt-4o", "*"),
             ] {
-                let found = tokenizers.of(model).unwrap().name();
+                let found = tokenizers.for_model(model).unwrap().name();
                 assert_eq!(found.as_str(), expected, "{model}");
             }
         }
@@ -163,9 +163,9 @@ mod tests {
     #[test]
     fn without_a_matching_pattern_the_built_in_encoding_applies() {
         let tokenizers = tokenizers(&["llama-*", "gpt-4*"]);
-        assert_eq!(tokenizers.of("o3"), Some(Tokenizer::BuiltIn(Encoding::O200k)));
-        assert_eq!(tokenizers.of("claude-sonnet-4-5"), None);
-        let name = |model| tokenizers.of(model).map(|found| found.name().to_string());
+        assert_eq!(tokenizers.for_model("o3"), Some(Tokenizer::BuiltIn(Encoding::O200k)));
+        assert_eq!(tokenizers.for_model("claude-sonnet-4-5"), None);
+        let name = |model| tokenizers.for_model(model).map(|found| found.name().to_string());
         assert_eq!(name("gpt-4o").as_deref(), Some("gpt-4*"));
         assert_eq!(name("text-davinci-003").as_deref(), Some("p50k_base"));
     }
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn equal_tokenizers_compare_as_equal() {
         let two = tokenizers(&["a", "b"]);
-        assert_eq!(two.of("a"), two.of("a"));
-        assert_ne!(two.of("a"), two.of("b"));
-        assert_ne!(two.of("a"), two.of("gpt-4"));
-        assert_ne!(two.of("gpt-4"), two.of("gpt-4o"));
+        assert_eq!(two.for_model("a"), two.for_model("a"));
+        assert_ne!(two.for_model("a"), two.for_model("b"));
+        assert_ne!(two.for_model("a"), two.for_model("gpt-4"));
+        assert_ne!(two.for_model("gpt-4"), two.for_model("gpt-4o"));
     }
 }

@@ -129,7 +129,7 @@ mod tests {
     use crate::dialect::testing::{STREAM, TestResponse, asked, events, stopped};
     use tokengauge_types::label::Name;
 
-    fn of(host: &str) -> Option<&'static str> {
+    fn provider_of(host: &str) -> Option<&'static str> {
         by_host(PROVIDERS, host)
     }
 
@@ -151,7 +151,7 @@ mod tests {
             ("aiplatform.eu.rep.googleapis.com", "gcp.vertex_ai"),
             ("dashscope-intl.aliyuncs.com", "alibaba"),
         ] {
-            assert_eq!(of(host), Some(name), "{host}");
+            assert_eq!(provider_of(host), Some(name), "{host}");
         }
         for host in [
             "127.0.0.1:8000",
@@ -161,21 +161,21 @@ mod tests {
             "x.elb.amazonaws.com",
             "storage.eu.rep.googleapis.com",
         ] {
-            assert_eq!(of(host), None, "{host}");
+            assert_eq!(provider_of(host), None, "{host}");
         }
     }
 
     #[test]
     fn detects_providers_by_headers() {
-        let of = |name: &'static str, value: &str| {
+        let provider_of = |name: &'static str, value: &str| {
             let headers: Headers =
                 Name::new(value).map(|value| (name, value)).into_iter().collect();
             by_headers(PROVIDERS, &headers)
         };
-        assert_eq!(of("server", "llama.cpp"), Some("llama_cpp"));
-        assert_eq!(of("server", "uvicorn"), None);
-        assert_eq!(of("x-groq-region", "us-west-1"), Some("groq"));
-        assert_eq!(of("x-compute-type", "1-a10g"), Some("tgi"));
+        assert_eq!(provider_of("server", "llama.cpp"), Some("llama_cpp"));
+        assert_eq!(provider_of("server", "uvicorn"), None);
+        assert_eq!(provider_of("x-groq-region", "us-west-1"), Some("groq"));
+        assert_eq!(provider_of("x-compute-type", "1-a10g"), Some("tgi"));
     }
 
     /// A provider with OpenAI's formats needs one row, and no code for its path, requests and responses.

@@ -89,7 +89,7 @@ mod tests {
     use tokengauge_llm::dialect::Usage;
     use tokengauge_types::label::Name;
 
-    fn of(tenant: &str) -> Record {
+    fn record_of(tenant: &str) -> Record {
         let mut record = stream();
         record.caller.tenant = Name::new(tenant);
         let call = record.call.as_mut().unwrap();
@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn a_budget_pays_for_its_tenant_in_its_unit() {
         let tokens = budget(BudgetLimit::Tokens(1e6));
-        assert_eq!(tokens.spent(&of("acme-1")), Some(100.0));
-        assert_eq!(tokens.spent(&of("globex")), None);
+        assert_eq!(tokens.spent(&record_of("acme-1")), Some(100.0));
+        assert_eq!(tokens.spent(&record_of("globex")), None);
         assert_eq!(tokens.spent(&stream()), None, "nobody's");
-        assert_eq!(budget(money("USD")).spent(&of("acme")), Some(0.5));
-        assert_eq!(budget(money("EUR")).spent(&of("acme")), None, "never summed across");
+        assert_eq!(budget(money("USD")).spent(&record_of("acme")), Some(0.5));
+        assert_eq!(budget(money("EUR")).spent(&record_of("acme")), None, "never summed across");
         assert_eq!(tokens.allowance.unit().as_str(), "token");
         assert_eq!(money("EUR").unit().as_str(), "EUR");
     }
@@ -131,9 +131,9 @@ mod tests {
         let route = Budget { route: Some(Label::known("other")), ..budget(money("USD")) };
         let model =
             Budget { model: Some(GlobPattern::new("GPT-*")), tenant: None, ..budget(money("USD")) };
-        assert_eq!(route.spent(&of("acme")), None);
-        assert_eq!(model.spent(&of("globex")), Some(0.5));
-        let mut plain = of("acme");
+        assert_eq!(route.spent(&record_of("acme")), None);
+        assert_eq!(model.spent(&record_of("globex")), Some(0.5));
+        let mut plain = record_of("acme");
         plain.call = None;
         assert_eq!(model.spent(&plain), None);
     }

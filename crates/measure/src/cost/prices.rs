@@ -55,7 +55,7 @@ impl Prices {
         let Some((used, source)) = BilledTokens::from_call(record, call) else {
             return PriceResult::Free;
         };
-        let Some(price) = self.of(record, call) else {
+        let Some(price) = self.find(record, call) else {
             return PriceResult::Unpriced;
         };
         PriceResult::At(Cost {
@@ -67,7 +67,7 @@ impl Prices {
 
     /// Returns the most specific price that is valid on the day of the call. Among equally specific prices, the one
     /// with the latest `from` applies.
-    fn of(&self, record: &Record, call: &Call) -> Option<&Price> {
+    fn find(&self, record: &Record, call: &Call) -> Option<&Price> {
         let today = Day::from_wall_time(record.wall);
         let fits = |price: &&Price| price.from.is_none_or(|from| from <= today) && price.fits(call);
         self.models.iter().filter(fits).max_by_key(|price| (price.specificity(), price.from))

@@ -111,7 +111,7 @@ mod tests {
         lengths
     }
 
-    fn of(baseline: &Lengths, current: &Lengths) -> f64 {
+    fn drift_index(baseline: &Lengths, current: &Lengths) -> f64 {
         Bins::from_baseline(baseline).index(baseline, current).unwrap()
     }
 
@@ -141,9 +141,9 @@ mod tests {
         let shifted = lengths((0..1_000).map(|n| 6 + n % 50));
         assert_eq!(Bins::from_baseline(&baseline).counts(&baseline), [100; 10]);
         let exact = 0.0999 * 1_000_f64.ln() + 0.1 * 2_f64.ln();
-        close(of(&baseline, &shifted), exact);
+        close(drift_index(&baseline, &shifted), exact);
         assert!(exact > 0.25);
-        close(of(&baseline, &baseline), 0.0);
+        close(drift_index(&baseline, &baseline), 0.0);
     }
 
     #[test]
@@ -153,19 +153,19 @@ mod tests {
         let bins = Bins::from_baseline(&capped);
         assert_eq!(bins.count(), 6, "{bins:?}");
         let freed = lengths((0..1_000).map(|n| if n < 600 { 300 + n } else { 1 + n % 40 }));
-        assert!(of(&capped, &freed) > 0.25);
+        assert!(drift_index(&capped, &freed) > 0.25);
     }
 
     #[test]
     fn a_moved_constant_is_detected_in_both_directions() {
         let constant = |length| lengths(std::iter::repeat_n(length, 500));
         for (from, to) in [(100, 50), (100, 200), (0, 1)] {
-            let index = of(&constant(from), &constant(to));
+            let index = drift_index(&constant(from), &constant(to));
             assert!(index > 9.0, "{from} to {to}: {index}");
         }
         assert_eq!(Bins::from_baseline(&constant(100)).count(), 3);
         assert_eq!(Bins::from_baseline(&constant(0)).count(), 2, "nothing is below 0");
-        close(of(&constant(100), &constant(100)), 0.0);
+        close(drift_index(&constant(100), &constant(100)), 0.0);
     }
 
     #[test]
@@ -203,7 +203,9 @@ mod tests {
         for (baseline, current) in [(200, 200), (1_000, 1_000), (5_000, 300)] {
             let trials = 300;
             let sum: f64 = (0..trials)
-                .map(|trial| of(&sample(2 * trial, baseline), &sample(2 * trial + 1, current)))
+                .map(|trial| {
+                    drift_index(&sample(2 * trial, baseline), &sample(2 * trial + 1, current))
+                })
                 .sum();
             let mean = sum / trials as f64;
             let expected = by_chance(10, baseline as u64, current as u64);
@@ -216,7 +218,7 @@ mod tests {
         let doubled = lengths(sample(1, 1_000).iter().flat_map(|(bucket, count)| {
             std::iter::repeat_n(2 * bucket.shortest(), count as usize)
         }));
-        assert!(of(&sample(2, 1_000), &doubled) > 0.25);
+        assert!(drift_index(&sample(2, 1_000), &doubled) > 0.25);
     }
 
     /// Computes the index from plain lists of lengths. Tests compare this reference with the index from histograms.
@@ -251,7 +253,7 @@ mod tests {
         ) {
             let scale = |list: &[u64]| list.iter().map(|n| (32 + n / 2) << doublings).collect::<Vec<_>>();
             for (baseline, current) in [(baseline.clone(), current.clone()), (scale(&baseline), scale(&current))] {
-                let actual = of(&lengths(baseline.iter().copied()), &lengths(current.iter().copied()));
+                let actual = drift_index(&lengths(baseline.iter().copied()), &lengths(current.iter().copied()));
                 let exact = of_lists(&baseline, &current);
                 prop_assert!((actual - exact).abs() < 1e-9, "{} for {}", actual, exact);
             }

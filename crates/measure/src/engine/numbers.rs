@@ -114,7 +114,7 @@ impl PageMetrics {
         }
     }
 
-    fn of(&self, engine: Engine, meaning: Meaning) -> Option<&Series> {
+    fn series(&self, engine: Engine, meaning: Meaning) -> Option<&Series> {
         let mut names = NAMES.iter().zip(&self.names);
         let found = names.find(|(name, series)| {
             (name.engine, name.meaning) == (engine, meaning) && !series.values.is_empty()
@@ -125,7 +125,7 @@ impl PageMetrics {
     fn reading(&self, engine: Engine) -> EngineReading {
         let mut implausible = 0;
         let mut number = |meaning: Meaning, fold: fn(&Series) -> Result<f64, ImplausibleValue>| {
-            let value = fold(self.of(engine, meaning)?);
+            let value = fold(self.series(engine, meaning)?);
             implausible += u64::from(value.is_err());
             value.ok()
         };

@@ -34,7 +34,7 @@ label_enum! {
 }
 
 impl LimitType {
-    pub const fn of(self, quota: &RateLimits) -> RateLimit {
+    pub const fn limit_in(self, quota: &RateLimits) -> RateLimit {
         match self {
             Self::Requests => quota.requests,
             Self::Tokens => quota.tokens,
@@ -78,7 +78,7 @@ impl RateLimitTracker {
         }
         let known = self.0.entry(model_key.clone()).or_default();
         for (slot, limited) in known.iter_mut().zip(LimitType::ALL) {
-            let allowance = limited.of(quota);
+            let allowance = limited.limit_in(quota);
             let newer = slot.is_none_or(|recorded| recorded.at <= at);
             if newer && allowance != RateLimit::default() {
                 *slot = Some(RecordedLimit { at, allowance });

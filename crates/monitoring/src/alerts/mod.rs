@@ -51,13 +51,13 @@ pub fn rules(values: &Values) -> Vec<Rules> {
 pub fn divided(mut all: Vec<Rules>, by: Divisor) -> Vec<Rules> {
     let groups = all.iter_mut().flat_map(|rules| &mut rules.groups);
     for group in groups {
-        group.interval = by.of(group.interval);
+        group.interval = by.divide(group.interval);
         for rule in &mut group.rules {
             let expr = rule.expr_mut();
             *expr = promql::divided(expr, by);
             if let Rule::Alert(alert) = rule {
-                alert.pending_for = alert.pending_for.map(|span| by.of(span));
-                alert.keep_firing_for = alert.keep_firing_for.map(|span| by.of(span));
+                alert.pending_for = alert.pending_for.map(|span| by.divide(span));
+                alert.keep_firing_for = alert.keep_firing_for.map(|span| by.divide(span));
             }
         }
     }

@@ -13,7 +13,7 @@ pub(super) fn divided(expr: &str, by: Divisor) -> String {
         let length = token(rest, first);
         let (token, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
         match token.parse::<Span>() {
-            Ok(span) if first.is_ascii_digit() => out.push_str(&by.of(span).to_string()),
+            Ok(span) if first.is_ascii_digit() => out.push_str(&by.divide(span).to_string()),
             Ok(_) | Err(_) => out.push_str(token),
         }
         rest = after;

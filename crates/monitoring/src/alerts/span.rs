@@ -91,7 +91,7 @@ pub struct Divisor(pub NonZeroU32);
 impl Divisor {
     /// Divides a duration and rounds the result to the nearest millisecond. The result is at least 1 ms, because PromQL
     /// rejects a window of 0.
-    pub fn of(self, span: Span) -> Span {
+    pub fn divide(self, span: Span) -> Span {
         let by = u64::from(self.0.get());
         Span(((span.0 + by / 2) / by).max(1))
     }
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn division_rounds_to_milliseconds_and_never_to_zero() {
         let by = |n| Divisor(NonZeroU32::new(n).unwrap());
-        assert_eq!(by(60).of(Span::hours(1)), Span::minutes(1));
-        assert_eq!(by(7).of(Span::minutes(5)).to_string(), "42s857ms");
-        assert_eq!(by(1000).of(Span(1)).to_string(), "1ms");
+        assert_eq!(by(60).divide(Span::hours(1)), Span::minutes(1));
+        assert_eq!(by(7).divide(Span::minutes(5)).to_string(), "42s857ms");
+        assert_eq!(by(1000).divide(Span(1)).to_string(), "1ms");
     }
 }

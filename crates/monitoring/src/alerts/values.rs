@@ -249,7 +249,7 @@ const ALERT: &str = "{alert}";
 
 impl RunbookUrl {
     /// Returns the address of the runbook of `alert`.
-    pub fn of(&self, alert: &str) -> String {
+    pub fn for_alert(&self, alert: &str) -> String {
         self.0.as_str().replace(ALERT, alert)
     }
 }
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn a_runbook_url_names_the_alert() {
         let url: RunbookUrl = "https://a/{alert}.md".parse().unwrap();
-        assert_eq!(url.of("LLMProviderDown"), "https://a/LLMProviderDown.md");
+        assert_eq!(url.for_alert("LLMProviderDown"), "https://a/LLMProviderDown.md");
         let error = "https://a/runbooks".parse::<RunbookUrl>().unwrap_err();
         assert!(error.contains("write {alert}"), "{error}");
         assert!("https://a /{alert}".parse::<RunbookUrl>().is_err());

@@ -66,7 +66,7 @@ impl Writer {
         self.line(depth + 1, "annotations:");
         self.folded(depth + 2, "summary", &alert.summary);
         self.folded(depth + 2, "description", &alert.description);
-        let runbook = links.runbooks.of(&alert.name);
+        let runbook = links.runbooks.for_alert(&alert.name);
         self.line(depth + 2, &format!("runbook_url: {}", scalar(&runbook)));
         let dashboard = format!("{}/d/{}", links.grafana, alert.dashboard);
         self.line(depth + 2, &format!("dashboard_url: {}", scalar(&dashboard)));

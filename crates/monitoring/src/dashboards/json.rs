@@ -430,7 +430,7 @@ fn expanded_url(url: &str) -> String {
     let kept = kept.map(|variable| format!("&${{{}:queryparam}}", variable.name));
     let selection =
         format!("${{__url_time_range}}&${{datasource:queryparam}}{}", kept.collect::<String>());
-    let runbook = alerts::values::defaults().links.runbooks.of("${__data.fields.Alert}");
+    let runbook = alerts::values::defaults().links.runbooks.for_alert("${__data.fields.Alert}");
     url.replace("<selection>", &selection).replace("<runbook>", &runbook)
 }
 

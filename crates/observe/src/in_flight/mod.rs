@@ -317,7 +317,7 @@ impl InFlightRequests {
         }
         let body_wait = Arc::clone(&open.body_wait);
         let limiter = Arc::clone(&self.limiter);
-        let policy = self.contents.of(&open.route.name).map(Arc::clone);
+        let policy = self.contents.for_route(&open.route.name).map(Arc::clone);
         let parsers = (&self.tokenizers, self.budget.request());
         let mut exchange = Exchange::new(id, at, open, limiter, parsers);
         if let Some(policy) = policy {

@@ -47,7 +47,7 @@ impl Scene {
 
     fn open(&mut self, id: u64, millis: u64, headers: Pairs<'_>) {
         let mut opened = open("/v1/chat/completions");
-        opened.headers = of(headers);
+        opened.headers = headers_from(headers);
         opened.length = Some(STREAMED.len() as u64);
         self.report(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
     }
@@ -65,7 +65,7 @@ impl Scene {
         let head = ResponseHead {
             status,
             version: http::Version::HTTP_11,
-            headers: of(&all),
+            headers: headers_from(&all),
             length: None,
             from_proxy: false,
         };
@@ -101,7 +101,7 @@ impl Scene {
     }
 }
 
-fn of(headers: Pairs<'_>) -> Headers {
+fn headers_from(headers: Pairs<'_>) -> Headers {
     let named = |(name, value): &(&'static str, &str)| Some((*name, Name::new(value)?));
     headers.iter().filter_map(named).collect()
 }

@@ -70,7 +70,7 @@ impl BoundExemplarHistogram<u64> {
 pub struct LazyHistogram<T>(OnceLock<BoundExemplarHistogram<T>>);
 
 impl<T> LazyHistogram<T> {
-    pub fn of(
+    pub fn get_or_bind(
         &self,
         histogram: &ExemplarHistogram<T>,
         attributes: &[KeyValue],

@@ -129,7 +129,7 @@ impl CallInstruments {
         }
         for (slot, (histogram, time)) in self.bound.times.iter().zip(self.times(record, call)) {
             if let (Some(histogram), Some(time)) = (histogram, time) {
-                slot.of(histogram, &self.base).record(time.as_secs_f64(), exemplars);
+                slot.get_or_bind(histogram, &self.base).record(time.as_secs_f64(), exemplars);
             }
         }
         self.labelled_times(record, call, exemplars);
@@ -137,7 +137,7 @@ impl CallInstruments {
         let times = times_to(&self.set.own, &record.points);
         for (slot, (histogram, time)) in by_length.times_to.iter().zip(times) {
             if let Some(time) = time {
-                slot.of(histogram, &by_length.base).record(time.as_secs_f64(), exemplars);
+                slot.get_or_bind(histogram, &by_length.base).record(time.as_secs_f64(), exemplars);
             }
         }
         if let Some(cost) = &call.cost {
@@ -190,7 +190,7 @@ impl CallInstruments {
         error: &[KeyValue],
     ) -> BoundExemplarHistogram<T> {
         if error.is_empty() {
-            slot.of(histogram, &self.base).clone()
+            slot.get_or_bind(histogram, &self.base).clone()
         } else {
             histogram.bind(&with(&self.base, error))
         }
@@ -242,10 +242,16 @@ impl CallInstruments {
         // increment.
         let one = |counted: bool| Some(u64::from(counted));
         if let Some(rate) = call.rates.total {
-            by_length.total_rate.of(&set.total_rate, &by_length.base).record(rate, exemplars);
+            by_length
+                .total_rate
+                .get_or_bind(&set.total_rate, &by_length.base)
+                .record(rate, exemplars);
         }
         if let Some(rate) = call.rates.output {
-            by_length.output_rate.of(&set.output_rate, &by_length.base).record(rate, exemplars);
+            by_length
+                .output_rate
+                .get_or_bind(&set.output_rate, &by_length.base)
+                .record(rate, exemplars);
             let range = OutputRateRange::from_rate(rate);
             let [a, b, c, d, e] =
                 OutputRateRange::ALL.map(|known| (known.as_str(), one(known == range)));

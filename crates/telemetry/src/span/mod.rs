@@ -266,7 +266,7 @@ mod tests {
         spans.iter().map(EncodedSpan::decode).collect()
     }
 
-    fn of(record: &Record) -> [Span; 2] {
+    fn both_spans(record: &Record) -> [Span; 2] {
         spans_of(record, None, SamplingDecision::default()).try_into().unwrap()
     }
 
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn writes_all_attributes_of_a_streamed_chat() {
-        let [server, client] = of(&testing::streamed());
+        let [server, client] = both_spans(&testing::streamed());
         assert_eq!(written(&server), SERVER);
         assert_eq!(written(&client), CLIENT);
         assert_eq!([&server.trace_state, &client.trace_state], ["vendor=1"; 2]);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn an_error_status_fails_only_the_client_span() {
-        let [server, client] = of(&testing::refused());
+        let [server, client] = both_spans(&testing::refused());
         assert_eq!(client.status, failed("rate_limit_exceeded"));
         assert_eq!(find(&client, "error.type").unwrap(), "rate_limit_exceeded");
         assert_eq!(find(&client, "gen_ai.operation.name").unwrap(), "embeddings");
@@ -450,7 +450,7 @@ mod tests {
         let mut record = testing::streamed();
         record.outcome = Outcome::Truncated;
         record.error_type = testing::name("truncated");
-        for span in of(&record) {
+        for span in both_spans(&record) {
             assert_eq!(span.status, failed("truncated"));
             assert_eq!(find(&span, "error.type").unwrap(), "truncated");
         }
@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn plain_http_has_no_gen_ai_attributes() {
-        let [server, client] = of(&testing::plain());
+        let [server, client] = both_spans(&testing::plain());
         assert_eq!((server.name.as_str(), client.name.as_str()), ("GET", "GET"));
         assert!(client.attributes.iter().all(|kv| !kv.key.starts_with("gen_ai.")));
         assert_eq!(find(&client, "server.address").unwrap(), "api.example.com");
@@ -513,7 +513,7 @@ mod tests {
         let mut record = testing::streamed();
         let request = &mut record.call.as_mut().unwrap().request;
         (request.top_k, request.top_p, request.temperature) = (Some(40), Some(1.0), Some(0.0));
-        let [_, client] = of(&record);
+        let [_, client] = both_spans(&record);
         for (key, expected) in [("top_k", 40.0), ("top_p", 1.0), ("temperature", 0.0)] {
             let key = format!("gen_ai.request.{key}");
             let found = client.attributes.iter().find(|kv| kv.key == key).expect(&key);
@@ -526,7 +526,7 @@ mod tests {
     fn without_a_parent_the_server_span_is_a_root() {
         let mut record = testing::plain();
         record.trace.parent = None;
-        let [server, _] = of(&record);
+        let [server, _] = both_spans(&record);
         assert_eq!((server.parent_span_id, server.flags), (Vec::new(), 0x101));
     }
 

@@ -29,7 +29,7 @@ const UNKNOWN: ExchangeId = ExchangeId(3);
 pub fn board(input: &[u8]) {
     let mut script = Script::new(input);
     let cuts = script.cuts();
-    let scene = Scene::of(script);
+    let scene = Scene::parse(script);
     let mut playing = Playing::new();
     let moments = scene.moments();
     let end = *moments.last().expect("the end has an entry");

@@ -24,7 +24,7 @@ struct Played {
 pub fn exchange(input: &[u8]) {
     let mut script = Script::new(input);
     let cuts = script.cuts();
-    let scene = Scene::of(script);
+    let scene = Scene::parse(script);
     let whole = scene.play(None);
     check(&scene, &whole);
     let told = |record: &Record| format!("{record:?}");

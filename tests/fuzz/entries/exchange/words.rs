@@ -88,7 +88,7 @@ pub struct Answer {
 }
 
 impl Scene {
-    pub fn of(mut script: Script<'_>) -> Self {
+    pub fn parse(mut script: Script<'_>) -> Self {
         let name = |bytes: &[u8]| Name::new(&String::from_utf8_lossy(bytes));
         let families = Family::ALL.map(|family| Some(family.as_str()));
         let hints = [&[None, Some("none")], &families[..]].concat();
@@ -103,7 +103,7 @@ impl Scene {
             acts: Vec::new(),
         };
         while !script.is_over() && scene.acts.len() < Act::MOST {
-            scene.acts.push(Act::of(&mut script));
+            scene.acts.push(Act::parse(&mut script));
         }
         scene
     }
@@ -247,7 +247,7 @@ impl Act {
     }
 
     /// Reads one act. A letter selects its kind, so that inputs can be written by hand.
-    fn of(script: &mut Script<'_>) -> Self {
+    fn parse(script: &mut Script<'_>) -> Self {
         let letter = script.byte();
         let millis = i64::from(script.byte().cast_signed());
         let what = match letter {
@@ -260,7 +260,7 @@ impl Act {
             b'x' => What::Say(|| ObserverEvent::Closed(Direction::Request)),
             b'y' => What::Say(|| ObserverEvent::Closed(Direction::Response)),
             b'c' => What::Connected(script.flag()),
-            b'h' => What::ResponseHead(Answer::of(script)),
+            b'h' => What::ResponseHead(Answer::parse(script)),
             b'g' => What::Gap(Direction::Request, u64::from(script.digit())),
             b'G' => What::Gap(Direction::Response, u64::from(script.digit())),
             b'q' => arrival(Direction::Request, script),
@@ -273,7 +273,7 @@ impl Act {
 }
 
 impl Answer {
-    fn of(script: &mut Script<'_>) -> Self {
+    fn parse(script: &mut Script<'_>) -> Self {
         let status = script.pick(&HEAD_STATUSES);
         let own = script.digit() == 1;
         let content_type = ("content-type", String::from_utf8_lossy(script.short()).into_owned());

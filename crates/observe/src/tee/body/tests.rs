@@ -21,7 +21,7 @@ struct Scripted {
 struct Broke;
 
 impl Scripted {
-    fn of<const N: usize>(texts: [&'static str; N]) -> Self {
+    fn frames<const N: usize>(texts: [&'static str; N]) -> Self {
         let frame = |text: &'static str| Some(Ok(Frame::data(Bytes::from_static(text.as_bytes()))));
         Self { frames: texts.map(frame).into(), ..Self::default() }
     }
@@ -90,16 +90,16 @@ fn response(channel: &Arc<ObservationChannel>, body: Scripted) -> ResponseBody<S
 #[test]
 fn response_ends_as_its_body_does() {
     let cases = [
-        (Scripted::of(["a"]).ending(), vec!["Response 1", "End(Complete)"]),
-        (Scripted::of(["ab"]).with_length(2), vec!["Response 2", "End(Complete)"]),
-        (Scripted::of([]).with_length(0), vec!["End(Complete)"]),
+        (Scripted::frames(["a"]).ending(), vec!["Response 1", "End(Complete)"]),
+        (Scripted::frames(["ab"]).with_length(2), vec!["Response 2", "End(Complete)"]),
+        (Scripted::frames([]).with_length(0), vec!["End(Complete)"]),
         (
-            Scripted::of(["a"]).with_trailers(),
+            Scripted::frames(["a"]).with_trailers(),
             vec!["Response 1", "Trailers(Response)", "End(Complete)"],
         ),
-        (Scripted::of(["a"]).failing(), vec!["Response 1", "End(UpstreamFailed(MidBody))"]),
-        (Scripted::of(["a"]), vec!["Response 1", "End(ClientDisconnected)"]),
-        (Scripted::of(["a"]).with_length(2), vec!["Response 1", "End(ClientDisconnected)"]),
+        (Scripted::frames(["a"]).failing(), vec!["Response 1", "End(UpstreamFailed(MidBody))"]),
+        (Scripted::frames(["a"]), vec!["Response 1", "End(ClientDisconnected)"]),
+        (Scripted::frames(["a"]).with_length(2), vec!["Response 1", "End(ClientDisconnected)"]),
     ];
     for (body, expected) in cases {
         let script = format!("{body:?}");
@@ -114,19 +114,19 @@ fn response_ends_as_its_body_does() {
 #[test]
 fn unpolled_body_is_complete_if_it_is_empty() {
     let channel = channel(1 << 20);
-    drop(response(&channel, Scripted::of([]).with_length(0)));
-    drop(response(&channel, Scripted::of(["a"]).with_length(1)));
+    drop(response(&channel, Scripted::frames([]).with_length(0)));
+    drop(response(&channel, Scripted::frames(["a"]).with_length(1)));
     assert_eq!(events(&channel).0, ["End(Complete)", "End(ClientDisconnected)"]);
 }
 
 #[test]
 fn request_ends_with_its_last_byte_without_another_poll() {
     for (body, expected) in [
-        (Scripted::of(["ab"]).with_length(2), vec!["Request 2", "RequestBodySent"]),
-        (Scripted::of(["a"]).ending(), vec!["Request 1", "RequestBodySent"]),
-        (Scripted::of([]).with_trailers(), vec!["Trailers(Request)", "RequestBodySent"]),
-        (Scripted::of(["a"]), vec!["Request 1"]),
-        (Scripted::of(["a"]).failing(), vec!["Request 1", "End(RequestBodyFailed)"]),
+        (Scripted::frames(["ab"]).with_length(2), vec!["Request 2", "RequestBodySent"]),
+        (Scripted::frames(["a"]).ending(), vec!["Request 1", "RequestBodySent"]),
+        (Scripted::frames([]).with_trailers(), vec!["Trailers(Request)", "RequestBodySent"]),
+        (Scripted::frames(["a"]), vec!["Request 1"]),
+        (Scripted::frames(["a"]).failing(), vec!["Request 1", "End(RequestBodyFailed)"]),
     ] {
         let script = format!("{body:?}");
         let channel = channel(1 << 20);
@@ -141,10 +141,10 @@ fn request_ends_with_its_last_byte_without_another_poll() {
 #[test]
 fn wrappers_forward_size_and_end() {
     let channel = channel(1 << 20);
-    let request = RequestBody::new(Scripted::of(["ab"]).with_length(2), open(&channel));
+    let request = RequestBody::new(Scripted::frames(["ab"]).with_length(2), open(&channel));
     assert_eq!(request.size_hint().exact(), Some(2));
     assert!(!request.is_end_stream());
-    let mut response = response(&channel, Scripted::of(["ab"]).with_length(2));
+    let mut response = response(&channel, Scripted::frames(["ab"]).with_length(2));
     assert_eq!(response.size_hint().exact(), Some(2));
     exhaust(&mut response);
     assert!(response.is_end_stream());
@@ -155,7 +155,7 @@ fn reports_client_backpressure_with_the_next_frame() {
     let channel = channel(1 << 20);
     let body_wait = Arc::<tokengauge_types::event::BodyWaitState>::default();
     let observer = open_with(&channel, Arc::clone(&body_wait));
-    let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), observer);
+    let mut body = ResponseBody::new(Scripted::frames(["a", "b", "c"]), observer);
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut poll = |body: &mut ResponseBody<Scripted>| {
         drop(Pin::new(body).poll_frame(&mut cx));

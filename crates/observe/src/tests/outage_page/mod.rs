@@ -122,7 +122,7 @@ fn line(row: &Row, call: &Call, stream: bool) -> String {
     for same in ["inter_token", "tokens_above_rate"] {
         assert_eq!(verdict(record, same), verdict(record, "output_rate"), "{same}: {}", row.breaks);
     }
-    let tokens = Tokens::of(&metrics, call.is_unobserved);
+    let tokens = Tokens::from_metrics(&metrics, call.is_unobserved);
     let has_stalled = stream && verdict(record, "stall_free") == Some(Verdict::Bad);
     assert_eq!(counters(&metrics), tokens.counters(stream, has_stalled), "{}", row.breaks);
     write!(line, " {} |", tokens.name()).unwrap();
@@ -145,7 +145,7 @@ enum Tokens {
 }
 
 impl Tokens {
-    fn of(metrics: &str, is_unobserved: bool) -> Self {
+    fn from_metrics(metrics: &str, is_unobserved: bool) -> Self {
         let moved = |kind: &str| {
             let kind = format!("gen_ai_token_type=\"{kind}\"");
             let mut series =

@@ -77,7 +77,7 @@ fn byte_level_bpe() -> Value {
     bpe(bytes(), &merges(&words, 300))
 }
 
-fn of(normalizer: &Value, pre_tokenizer: &Value, model: &Value) -> Value {
+fn tokenizer_json(normalizer: &Value, pre_tokenizer: &Value, model: &Value) -> Value {
     json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": normalizer,
         "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": null, "model": model,
@@ -99,19 +99,19 @@ fn in_turn(parts: &[Value]) -> Value {
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 pub(super) fn gpt2() -> Value {
-    of(&Value::Null, &into_bytes(true, false), &byte_level_bpe())
+    tokenizer_json(&Value::Null, &into_bytes(true, false), &byte_level_bpe())
 }
 
 /// Like RoBERTa: inserts a blank before a text that begins with a word.
 pub(super) fn gpt2_with_a_blank() -> Value {
-    of(&Value::Null, &into_bytes(true, true), &byte_level_bpe())
+    tokenizer_json(&Value::Null, &into_bytes(true, true), &byte_level_bpe())
 }
 
 pub(super) fn llama3() -> Value {
     let mut model = byte_level_bpe();
     model["ignore_merges"] = true.into();
     let parts = [split(LLAMA3), into_bytes(false, false)];
-    let mut file = of(&Value::Null, &in_turn(&parts), &model);
+    let mut file = tokenizer_json(&Value::Null, &in_turn(&parts), &model);
     file["added_tokens"] =
         json!([added(1_000, "<|eot_id|>", true), added(1_001, "<think>", false),]);
     file["post_processor"] = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true});
@@ -138,7 +138,7 @@ fn added(id: u32, content: &str, special: bool) -> Value {
 pub(super) fn qwen() -> Value {
     let pattern = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}");
     let parts = [split(&pattern), into_bytes(false, false)];
-    of(&json!({"type": "NFC"}), &in_turn(&parts), &byte_level_bpe())
+    tokenizer_json(&json!({"type": "NFC"}), &in_turn(&parts), &byte_level_bpe())
 }
 
 /// Like DeepSeek 3: several splits in sequence.
@@ -150,20 +150,20 @@ pub(super) fn deepseek() -> Value {
         split(rest),
         into_bytes(false, false),
     ];
-    of(&Value::Null, &in_turn(&parts), &byte_level_bpe())
+    tokenizer_json(&Value::Null, &in_turn(&parts), &byte_level_bpe())
 }
 
 /// Groups digits by three from the right, so that each additional digit changes all groups.
 pub(super) fn digits_from_the_right() -> Value {
     let pattern = LLAMA3.replace(r"\p{N}{1,3}", r"\d{1,3}(?=(?:\d{3})*(?!\d))|\p{N}");
     let parts = [split(&pattern), into_bytes(false, false)];
-    of(&Value::Null, &in_turn(&parts), &byte_level_bpe())
+    tokenizer_json(&Value::Null, &in_turn(&parts), &byte_level_bpe())
 }
 
 /// Returns a tokenizer with tokens that span blanks.
 pub(super) fn over_blanks() -> Value {
     let merges = merges(&[byte_level(TEXT.as_bytes())], 300);
-    of(&Value::Null, &into_bytes(false, false), &bpe(bytes(), &merges))
+    tokenizer_json(&Value::Null, &into_bytes(false, false), &bpe(bytes(), &merges))
 }
 
 fn sentencepiece() -> Value {
@@ -184,13 +184,13 @@ pub(super) fn llama2() -> Value {
         {"type": "Prepend", "prepend": "▁"},
         {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
     ]});
-    of(&normalizer, &Value::Null, &sentencepiece())
+    tokenizer_json(&normalizer, &Value::Null, &sentencepiece())
 }
 
 pub(super) fn mistral() -> Value {
     let metaspace =
         json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
-    of(&Value::Null, &metaspace, &sentencepiece())
+    tokenizer_json(&Value::Null, &metaspace, &sentencepiece())
 }
 
 pub(super) fn gemma() -> Value {
@@ -198,7 +198,7 @@ pub(super) fn gemma() -> Value {
     let split = json!({
         "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false,
     });
-    of(&normalizer, &split, &sentencepiece())
+    tokenizer_json(&normalizer, &split, &sentencepiece())
 }
 
 /// Like T5: composes characters and collapses runs of blanks. Most characters that do not occur in the page are
@@ -211,14 +211,14 @@ pub(super) fn t5() -> Value {
         json!({"type": "WhitespaceSplit"}),
         json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}),
     ]);
-    of(&normalizer, &pre_tokenizer, &unigram(&TEXT.replace(|c: char| c > 'ÿ', "")))
+    tokenizer_json(&normalizer, &pre_tokenizer, &unigram(&TEXT.replace(|c: char| c > 'ÿ', "")))
 }
 
 /// Like XLM-R: pieces of all scripts, and full-width signs become narrow signs.
 pub(super) fn xlm_roberta() -> Value {
     let metaspace =
         json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
-    of(&json!({"type": "NFKC"}), &metaspace, &unigram(TEXT))
+    tokenizer_json(&json!({"type": "NFKC"}), &metaspace, &unigram(TEXT))
 }
 
 fn unigram(text: &str) -> Value {
@@ -257,14 +257,14 @@ pub(super) fn bert() -> Value {
         "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
         "vocab": vocabulary,
     });
-    of(&normalizer, &json!({"type": "BertPreTokenizer"}), &model)
+    tokenizer_json(&normalizer, &json!({"type": "BertPreTokenizer"}), &model)
 }
 
 /// Returns a vocabulary of three words. Any other text is an error.
 pub(super) fn words_only() -> Value {
     let model =
         json!({"type": "WordLevel", "vocab": {"a": 0, "good": 1, "day": 2}, "unk_token": "none"});
-    of(&Value::Null, &json!({"type": "Whitespace"}), &model)
+    tokenizer_json(&Value::Null, &json!({"type": "Whitespace"}), &model)
 }
 
 /// The tokenizer of GPT-2, built from the tables of r50k_base. If several pairs form the same token, the pair that
@@ -288,5 +288,5 @@ pub(super) fn gpt2_itself(tokens: &[Vec<u8>]) -> Value {
     };
     let merges: Vec<_> = (0..).zip(tokens).filter_map(pair).collect();
     let alphabet = tokens.iter().filter(|token| token.len() == 1).map(|token| byte_level(token));
-    of(&Value::Null, &into_bytes(true, false), &bpe(alphabet, &merges))
+    tokenizer_json(&Value::Null, &into_bytes(true, false), &bpe(alphabet, &merges))
 }
