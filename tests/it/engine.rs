@@ -291,7 +291,7 @@ async fn calls_to_a_warming_backend_are_labelled() {
     let (process, folder) = before(&engine, "interval: 1m", "warm: {exchanges: 2}").await;
     let warm = |state: &'static str| ["tokengauge_backend_warmup_state{", state];
     assert_eq!(told(&process, &warm("warmup_state=\"warming\"")).await, Some(1.0));
-    for _ in 0..3 {
+    for sent in 1..=3 {
         let mut client = process.client().await;
         let body = r#"{"model":"m","messages":[]}"#;
         let length = body.len();
@@ -301,9 +301,9 @@ async fn calls_to_a_warming_backend_are_labelled() {
             ))
             .await;
         client.read_to_end().await;
-        while process.streams().await != Vec::<Value>::new() {
-            tokio::task::yield_now().await;
-        }
+        // The next request must not begin before the observer has seen the end of this one.
+        let counted = async { while process.count(&["requests_finished"]).await < sent {} };
+        within("the request to be counted", counted).await;
     }
     assert_eq!(told(&process, &warm("warmup_state=\"warming\"")).await, Some(0.0));
     assert_eq!(told(&process, &warm("warmup_state=\"warm\"")).await, Some(1.0));

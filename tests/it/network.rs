@@ -1,9 +1,7 @@
 //! Tests kernel statistics of connections. The tests need a Linux kernel that provides these statistics.
 
-use serde_json::Value;
-
-use crate::support::Backend;
 use crate::support::process::{CALL, CHUNK, DONE, Process, open};
+use crate::support::{Backend, within};
 
 async fn samples(process: &Process, side: &str) -> u64 {
     let side = format!("peer=\"{side}\"");
@@ -15,11 +13,10 @@ async fn connecting(process: &Process, stage: &str) -> u64 {
     process.count(&["tokengauge_connect_stage_duration_seconds_count", &stage]).await
 }
 
-/// Waits until no exchange is in flight.
-async fn over(process: &Process) {
-    while process.streams().await != Vec::<Value>::new() {
-        tokio::task::yield_now().await;
-    }
+/// Waits until `side` has this number of samples. The observer records them at the end of each exchange.
+async fn until_samples(process: &Process, side: &str, number: u64) {
+    within("the samples", async { while samples(process, side).await < number {} }).await;
+    assert_eq!(samples(process, side).await, number, "{side}");
 }
 
 #[tokio::test]
@@ -29,9 +26,8 @@ async fn each_exchange_reports_both_connections_and_connecting_is_reported_once(
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
     upstream.write(DONE).await;
     client.read_until(DONE).await;
-    over(&process).await;
     for side in ["client", "upstream"] {
-        assert_eq!(samples(&process, side).await, 1, "{side}");
+        until_samples(&process, side, 1).await;
     }
     let told = |stage: &'static str| connecting(&process, stage);
     assert_eq!(told("tcp").await, 1);
@@ -53,8 +49,7 @@ async fn each_exchange_reports_both_connections_and_connecting_is_reported_once(
         ))
         .await;
     client.read_until(DONE).await;
-    over(&process).await;
-    assert_eq!(samples(&process, "upstream").await, 2);
+    until_samples(&process, "upstream", 2).await;
     assert_eq!(told("tcp").await, 1, "the connection was reused");
 }
 
@@ -67,8 +62,7 @@ async fn a_reset_client_connection_keeps_its_earlier_values() {
     assert_eq!(process.streams().await.len(), 1);
     client.0.set_zero_linger().unwrap();
     drop(client);
-    over(&process).await;
-    assert_eq!(samples(&process, "client").await, 1);
+    until_samples(&process, "client", 1).await;
 }
 
 #[tokio::test]
@@ -86,8 +80,7 @@ async fn a_unix_socket_has_no_round_trip_time() {
     upstream.read_head().await;
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     client.read_until("ok").await;
-    over(&process).await;
-    assert_eq!(samples(&process, "upstream").await, 1);
+    until_samples(&process, "upstream", 1).await;
     assert_eq!(samples(&process, "client").await, 0);
     let side = "tokengauge_network_retransmits_total";
     assert_eq!(process.count(&[side, "peer=\"client\""]).await, 0);
