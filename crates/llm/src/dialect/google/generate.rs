@@ -328,7 +328,7 @@ struct CandidateCalls(Vec<u32>);
 impl CandidateCalls {
     /// Counts a new tool call. Returns the part for the arguments of the call.
     fn begin(&mut self, choice: u32) -> Part {
-        if let Some(calls) = self.count(choice) {
+        if let Some(calls) = self.count_mut(choice) {
             *calls = calls.saturating_add(1);
         }
         self.current(choice)
@@ -341,10 +341,10 @@ impl CandidateCalls {
 
     /// Returns the number of the latest call.
     fn number(&mut self, choice: u32) -> u32 {
-        self.count(choice).map_or(0, |calls| calls.saturating_sub(1))
+        self.count_mut(choice).map_or(0, |calls| calls.saturating_sub(1))
     }
 
-    fn count(&mut self, choice: u32) -> Option<&mut u32> {
+    fn count_mut(&mut self, choice: u32) -> Option<&mut u32> {
         let choice = usize::try_from(choice).ok().filter(|choice| *choice < MAX_CANDIDATES)?;
         if self.0.len() <= choice {
             self.0.resize(choice + 1, 0);
