@@ -288,5 +288,5 @@ async fn a_thousand_aborts_take_no_memory() {
         growths.push(peak - before);
         before = peak;
     }
-    panic!("the peak grew before each reading, by bytes: {growths:?}");
+    panic!("the peak grew before each reading by too many bytes: {growths:?}");
 }
