@@ -10,6 +10,7 @@ use super::load::load_text;
 use super::*;
 use crate::route::ConcurrencyLimit;
 use tokengauge_measure::slo::{Preset, Sli};
+use tokengauge_telemetry::MAX_CONFIGURED;
 use tokengauge_telemetry::request_log::Destination;
 
 const FILE: &str = "f.yaml";
@@ -296,6 +297,26 @@ fn reports_errors_of_upstreams() {
         };
         assert!(only.starts_with(expected), "{upstreams}: {only}");
     }
+}
+
+#[test]
+fn lists_that_metrics_have_series_for_are_bounded() {
+    let upstreams: String =
+        (0..=MAX_CONFIGURED).map(|n| format!("  up-{n}: {{url: \"http://a\"}}\n")).collect();
+    let routes: String = (0..=MAX_CONFIGURED)
+        .map(|n| format!("  - {{name: r-{n}, match: {{prefix: /{n}}}, upstream: up-0}}\n"))
+        .collect();
+    let slos: String = (0..=MAX_CONFIGURED)
+        .map(|n| format!("  - {{name: s-{n}, sli: availability, target: 99%}}\n"))
+        .collect();
+    let file = format!("version: 1\nupstreams:\n{upstreams}routes:\n{routes}slos:\n{slos}");
+    let expected = ["upstreams", "routes", "SLOs"]
+        .map(|what| format!("there are 513 {what}; write at most 512"));
+    let messages = messages(text(&file));
+    for message in &expected {
+        assert!(messages.iter().any(|found| found.contains(message)), "{message}: {messages:#?}");
+    }
+    assert_eq!(messages.len(), expected.len(), "{messages:#?}");
 }
 
 #[test]

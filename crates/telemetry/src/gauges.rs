@@ -23,7 +23,7 @@ use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::{Attribute, Metric, health, tokengauge};
 use crate::export_counters::DropReason;
-use crate::series_limits::MAX_ROUTES;
+use crate::series_limits::MAX_CONFIGURED;
 use crate::snapshot::StateSnapshot;
 
 /// The snapshot that the current collection exports.
@@ -130,7 +130,7 @@ impl Registrar<'_> {
     fn routes(&self) {
         let routes: Group<RouteReading> = Group {
             readings: |snapshot| &snapshot.load.routes,
-            most: MAX_ROUTES,
+            most: MAX_CONFIGURED,
             base: |reading| Some(route_attributes(&reading.route_key)),
         };
         let states = (key::STATE, RequestPhase::ALL.map(RequestPhase::as_str));

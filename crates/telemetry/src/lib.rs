@@ -38,6 +38,7 @@ pub use instruments::{Component, Instruments, LiveInstruments};
 pub use metrics_reader::{MetricsReader, MetricsSnapshot};
 pub use request_log::RequestLog;
 pub use sampling::{Sampler, SamplingDecision};
+pub use series_limits::MAX_CONFIGURED;
 pub use snapshot::{
     BudgetReading, ClientLoad, ObserverHealth, SnapshotSource, StateSnapshot, UpstreamCounts,
 };

@@ -32,7 +32,7 @@ use crate::config::{self, Config};
 use crate::exemplars::{ExemplarSnapshot, Exemplars};
 use crate::export_counters::{ExportCounters, Signal};
 use crate::gauges::{self, Current};
-use crate::series_limits::MAX_POINTS;
+use crate::series_limits;
 use crate::snapshot::SnapshotSource;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
@@ -91,7 +91,7 @@ pub struct MetricsReader {
     counters: Arc<ExportCounters>,
     /// The observed metrics of the last cumulative collection, for scrapes while the observer is late. They take at
     /// most
-    /// 36 MB, see [`MAX_POINTS`]. The lock is held during a collection, so that only one runs at a time: gauges read
+    /// 36 MB, see [`series_limits::MAX_POINTS`]. The lock is held during a collection, so that only one runs at a time: gauges read
     /// the snapshot of the collection in progress.
     last: Mutex<Option<Arc<ObservedMetrics>>>,
 }
@@ -212,14 +212,14 @@ impl fmt::Debug for MetricsReader {
     }
 }
 
-/// Configures how the SDK aggregates an instrument. The cardinality limit is the maximum number of points of all
-/// instruments together, so the SDK's overflow series is never used. By default, the SDK merges all series beyond 2,000
+/// Configures how the SDK aggregates an instrument. The cardinality limit is above the number of series that the
+/// instrument can have, so the SDK's overflow series is never used. By default, the SDK merges all series beyond 2,000
 /// into one without attributes. Histograms export no minimum and no maximum, because these values are meaningless over
 /// the life of a process. For a bound histogram without a value, the SDK would also export the extreme numbers of the
 /// type.
 fn stream(instrument: &Instrument) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
-    let mut stream = Stream::builder().with_cardinality_limit(MAX_POINTS);
+    let mut stream = Stream::builder().with_cardinality_limit(series_limits::max_series(metric));
     if metric.kind == Kind::Histogram {
         stream = stream.with_aggregation(Aggregation::ExplicitBucketHistogram {
             boundaries: metric.buckets.to_vec(),

@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustc_hash::FxBuildHasher;
 
-use crate::catalog::attributes as key;
+use crate::catalog::attributes::{self as key, Values};
 use crate::catalog::{self, Metric};
+use tokengauge_llm::dialect::Operation;
 use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::MetricLabels;
+use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::sync::lock;
 
@@ -25,9 +27,13 @@ use tokengauge_types::sync::lock;
 /// the 256 MiB of a sidecar.
 pub const MAX_POINTS: usize = 40_000;
 
-/// Maximum number of routes for which gauges are exported. A configuration has a few routes, but each reload can add
-/// new names, and a series is never removed.
-pub const MAX_ROUTES: usize = 512;
+/// Maximum number of routes, of upstreams, and of objectives in a configuration, and of routes for which gauges are
+/// exported. A configuration has a few of each, but each reload can add new names.
+pub const MAX_CONFIGURED: usize = 512;
+
+/// Maximum number of combinations whose labels were all replaced by `other`. They differ in the operation, in whether
+/// the response is streamed, in the position, and in whether a tenant, a variant and a response model are present.
+const MAX_REPLACED: usize = Operation::ALL.len() * 2 * ProxyPosition::ALL.len() * 2 * 2 * 2;
 
 /// Points that each combination of call labels reserves for failed calls, whose responses name no model.
 const UNNAMED_POINTS: usize = 16;
@@ -103,40 +109,51 @@ impl SeriesGroup {
         Self::Http,
     ];
 
+    /// Returns whether each combination of the group has series of `metric`.
+    fn contains(self, metric: &Metric) -> bool {
+        let has = |attribute| metric.has(attribute);
+        let is_response_model = has(key::RESPONSE_MODEL) && !has(key::FINISH_REASON);
+        match self {
+            Self::Route => has(key::ROUTE) && !has(key::OPERATION) && !has(key::METHOD),
+            Self::Call => {
+                let is_live =
+                    has(key::OPERATION) && !has(key::RESPONSE_MODEL) && !has(key::OUTCOME);
+                is_live || is_response_model
+            }
+            Self::ResponseModel => is_response_model,
+            Self::Lengths => has(key::INPUT_LENGTH_BUCKET),
+            Self::Failure => has(key::RESPONSE_MODEL) && has(key::ERROR_TYPE),
+            Self::Finish => has(key::OUTCOME),
+            Self::Choice => has(key::FINISH_REASON),
+            Self::Http => has(key::METHOD),
+        }
+    }
+
     /// Returns the maximum number of points of one combination.
     pub fn points(self) -> usize {
-        let sum = |belongs: fn(&Metric) -> bool| -> usize {
-            let metrics = catalog::metrics().filter(|metric| belongs(metric));
-            metrics.map(|metric| metric.combinations).sum()
-        };
-        let response_model =
-            || sum(|it| it.has(key::RESPONSE_MODEL) && !it.has(key::FINISH_REASON));
+        let metrics = catalog::metrics().filter(|metric| self.contains(metric));
+        let points = metrics.map(|metric| metric.combinations).sum();
         match self {
-            Self::Route => {
-                sum(|it| it.has(key::ROUTE) && !it.has(key::OPERATION) && !it.has(key::METHOD))
-            }
-            Self::Call => {
-                let live = |it: &Metric| {
-                    it.has(key::OPERATION) && !it.has(key::RESPONSE_MODEL) && !it.has(key::OUTCOME)
-                };
-                sum(live) + response_model() + UNNAMED_POINTS
-            }
-            Self::ResponseModel => response_model(),
-            Self::Lengths => sum(|it| it.has(key::INPUT_LENGTH_BUCKET)),
-            Self::Failure => sum(|it| it.has(key::RESPONSE_MODEL) && it.has(key::ERROR_TYPE)),
+            Self::Call => points + UNNAMED_POINTS,
+            Self::Route | Self::ResponseModel | Self::Lengths | Self::Failure => points,
             Self::Finish | Self::Choice => 1,
             Self::Http => 2,
+        }
+    }
+
+    /// Returns whether the series of a combination also differ in values from traffic, such as the error type.
+    const fn has_results(self) -> bool {
+        match self {
+            Self::Route | Self::Call | Self::ResponseModel | Self::Lengths => false,
+            Self::Failure | Self::Finish | Self::Choice | Self::Http => true,
         }
     }
 
     /// Returns the percentage of [`MAX_POINTS`] up to which new combinations are admitted at this step. Results of
     /// requests have a higher percentage, because a new status or error matters more than a new model.
     const fn share(self, step: OverflowStep) -> usize {
-        let is_result = match self {
-            Self::Call | Self::ResponseModel | Self::Lengths => false,
-            Self::Route | Self::Failure | Self::Finish | Self::Choice | Self::Http => true,
-        };
-        match (step, is_result) {
+        let is_important = self.has_results() || matches!(self, Self::Route);
+        match (step, is_important) {
             (OverflowStep::Nothing, false) => 50,
             (OverflowStep::Tenant, false) => 60,
             (OverflowStep::Variant, false) => 67,
@@ -148,6 +165,21 @@ impl SeriesGroup {
             (OverflowStep::Route, _) => 100,
         }
     }
+}
+
+/// Returns the maximum number of series of `metric`. The SDK reserves memory for all of them at the start: 33 bytes each,
+/// of which it writes 1.
+pub fn max_series(metric: &Metric) -> usize {
+    let groups = || SeriesGroup::ALL.into_iter().filter(|group| group.contains(metric));
+    if groups().any(SeriesGroup::has_results) {
+        return MAX_POINTS;
+    }
+    let combinations = match groups().map(|group| MAX_POINTS / group.points()).sum() {
+        0 if metric.attributes().all(|it| matches!(it.values, Values::Closed(_))) => 1,
+        0 => MAX_CONFIGURED,
+        admitted => admitted + MAX_REPLACED,
+    };
+    MAX_POINTS.min(combinations * metric.combinations)
 }
 
 impl SeriesLimiter {
@@ -299,6 +331,7 @@ impl<K, V> Default for SharedValues<K, V> {
 mod tests {
     use super::*;
     use crate::testing;
+    use tokengauge_measure::load::MAX_MODEL_KEYS;
 
     fn labels(model: usize, tenant: usize) -> MetricLabels {
         MetricLabels {
@@ -368,6 +401,33 @@ mod tests {
             }
         }
         assert_eq!(limiter.overflowed().load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn limits_of_metrics_include_all_that_is_exported() {
+        for metric in catalog::metrics() {
+            let at_least = match metric {
+                metric if metric.has(key::OPERATION) => MAX_REPLACED,
+                metric if metric.has(key::REQUEST_MODEL) => MAX_MODEL_KEYS,
+                metric if metric.has(key::ROUTE) || metric.has(key::SLO) => MAX_CONFIGURED,
+                metric if metric.has(key::UPSTREAM) || metric.has(key::BUDGET) => MAX_CONFIGURED,
+                _ => 1,
+            };
+            let at_least = MAX_POINTS.min(at_least * metric.combinations);
+            assert!(max_series(metric) >= at_least, "{}", metric.name);
+            if metric.attributes().next().is_none() {
+                assert_eq!(max_series(metric), 1, "{}", metric.name);
+            }
+        }
+    }
+
+    /// The SDK writes one byte per slot of a hash table. At most 7 of 8 slots are used, and their number is a power of
+    /// two.
+    #[test]
+    fn instruments_write_less_than_a_megabyte_at_the_start() {
+        let slots = |metric| (max_series(metric) * 8 / 7).next_power_of_two();
+        let bytes: usize = catalog::metrics().map(slots).sum();
+        assert!(bytes < 1 << 20, "{bytes}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{check_name, route};
+use super::{check_length, check_name, route};
 use crate::config::bounded::Bounded;
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
@@ -13,6 +13,7 @@ use tokengauge_llm::dialect::Operation;
 use tokengauge_measure::slo::{
     CountingRules, Exclusion, Objective, Preset, PresetObjective, Scope, Sli,
 };
+use tokengauge_telemetry::MAX_CONFIGURED;
 use tokengauge_types::label::Label;
 
 /// Default window of SLOs: 30 days. The usual burn rates of alerts (14.4, 6, 3, 1) assume this length.
@@ -38,8 +39,12 @@ pub(super) fn resolve(
     known: Known<'_>,
     errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
-    let from_file = match written.as_ref() {
-        Some(_) => from_list(written, known, errors),
+    let from_file = match written.as_ref().map(|list| list.node) {
+        Some(node) => {
+            let objectives = from_list(written, known, errors);
+            check_length((objectives.len(), node), MAX_CONFIGURED, "SLOs", errors);
+            objectives
+        }
         None => defaults(),
     };
     let objectives = flag.map_or(from_file, |preset| from_preset(preset, None, None));

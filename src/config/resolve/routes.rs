@@ -14,6 +14,7 @@ use crate::forward;
 use crate::route::{self, ConcurrencyLimit, TraceHeaders};
 use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicy, Redactor};
 use tokengauge_llm::dialect;
+use tokengauge_telemetry::MAX_CONFIGURED;
 use tokengauge_types::event::{LearnedProvider, ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
@@ -84,7 +85,10 @@ fn from_sections(file: &mut raw::File, errors: &mut ErrorCollector) -> Routing {
                 "the list is empty; add a route, or remove this key if there is one upstream";
             resolver.errors.add(list.node, message);
         }
-        (Some(_), _) => {}
+        (Some(list), _) => {
+            let length = (list.value.len(), list.node);
+            check_length(length, MAX_CONFIGURED, "routes", resolver.errors);
+        }
         // A single upstream receives all requests.
         (None, [only]) => {
             let upstream = Field::from_value(only.clone());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::check_name;
+use super::{check_length, check_name};
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::ErrorCollector;
 use crate::config::raw;
@@ -12,6 +12,7 @@ use crate::config::value::{EngineChoice, TimeLimit};
 use crate::forward;
 use crate::scrape;
 use tokengauge_measure::engine::warm;
+use tokengauge_telemetry::MAX_CONFIGURED;
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{PathOrUrl, Url};
 
@@ -40,6 +41,7 @@ pub(super) fn resolve(
         let hint = "add an upstream, such as `openai: {url: https://api.openai.com}`";
         errors.add(*node, format!("the section is empty; {hint}"));
     }
+    check_length((value.len(), *node), MAX_CONFIGURED, "upstreams", errors);
     for (name, written) in value {
         match written {
             Field::Present(written) => {

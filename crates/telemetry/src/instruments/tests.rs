@@ -18,11 +18,11 @@ use crate::catalog::attributes::Values;
 use crate::config::{ExemplarFilter, GenAiNames, Temporality};
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
-use crate::series_limits::MAX_POINTS;
+use crate::series_limits::{MAX_POINTS, max_series};
 use crate::snapshot::{ClientLoad, ObserverHealth, StateSnapshot};
 use crate::{BudgetReading, UpstreamCounts, prometheus, testing};
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::{RateLimit, TextKind, Usage};
+use tokengauge_llm::dialect::{Operation, RateLimit, TextKind, Usage};
 use tokengauge_measure::cost::TokenPrice;
 use tokengauge_measure::drift;
 use tokengauge_measure::engine;
@@ -925,6 +925,44 @@ fn many_names_do_not_overflow_the_sdk_and_are_counted() {
         one(&points, "tokengauge.self.label_overflow", &["tokengauge.dimension=series"]).unwrap()
             > 0.0
     );
+}
+
+/// Returns a call with a new model and tenant. The calls 0 to 287 have all combinations of the labels that are not
+/// replaced by `other`, and further calls repeat these combinations.
+fn combination(n: usize) -> Record {
+    let mut record = testing::streamed();
+    let call = record.call.as_mut().unwrap();
+    let labels = &mut call.series;
+    labels.operation = Operation::ALL[n % 12];
+    labels.stream = n / 12 % 2 == 0;
+    labels.position = ProxyPosition::ALL[n / 24 % 3];
+    labels.tenant = (n / 72 % 2 == 0).then(|| Label::known(&format!("tenant-{n}")));
+    labels.variant = (n / 144 % 2 == 0).then(|| Label::known("a"));
+    labels.model = Label::known(&format!("model-{n}"));
+    call.response_model = testing::name(&format!("answered-{n}")).filter(|_| n % 5 > 0);
+    call.length_buckets.input = Some(LengthBucket::ALL[n % 6]);
+    record
+}
+
+#[test]
+fn no_metric_has_more_series_than_its_limit() {
+    let (instruments, metrics_reader) = start(GenAiNames::Both);
+    let limits = CardinalityLimits { models: 100_000, ..CardinalityLimits::default() };
+    let limiter = CardinalityLimiter::new(limits, []);
+    for record in (0..20 * 288).map(combination) {
+        let live = instruments.live(&record.call.as_ref().unwrap().series);
+        SAMPLES.into_iter().for_each(|sample| live.record(sample));
+        instruments.record_end(&record, &limiter);
+    }
+    let points = points(&metrics_reader.scrape());
+    let mut fullest = 0.0_f64;
+    for metric in catalog::metrics().filter(|metric| metric.has(key::OPERATION)) {
+        let prefix = format!("{}{{", metric.name);
+        let series: Vec<_> = points.keys().filter(|point| point.starts_with(&prefix)).collect();
+        assert!(!series.iter().any(|it| it.contains("otel.metric.overflow")), "{}", metric.name);
+        fullest = fullest.max(series.len() as f64 / max_series(metric) as f64);
+    }
+    assert!(points.len() > 10_000 && (0.5..1.0).contains(&fullest), "{} {fullest}", points.len());
 }
 
 /// Returns a configuration with an OTLP endpoint.
