@@ -3,7 +3,8 @@
 //! regex-automata builds the automaton. It is designed for searching and reports a match one byte late. Token counts
 //! need the match as soon as the last byte of a piece arrives, so this module rewrites the automaton. Each step states
 //! whether the text read is a piece and whether it is a piece if the text ends here. It also states whether further
-//! text can change that result.
+//! text can change that result. States and classes of bytes that are then equal are merged, because the table of an
+//! encoding is read for every byte of text and should fit into the cache.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::error::Error;
@@ -13,23 +14,78 @@ use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::start;
 
-use crate::layout::Step;
+use crate::layout::{ROW_STEPS, Step};
 use crate::patterns::DROPS_LAST;
 
 pub struct Automaton {
     /// The class of each byte. Bytes that every state treats alike share a class.
     pub classes: Vec<u8>,
-    /// One row per state, one step per class.
+    /// One row per state, one step per class. Rows are padded to [`ROW_STEPS`].
     pub steps: Vec<Step>,
 }
 
 pub fn build(patterns: &[String; 3]) -> Result<Automaton, Box<dyn Error>> {
     let dfa = dense::Builder::new()
-        .configure(dense::Config::new().start_kind(StartKind::Anchored).accelerate(false))
+        .configure(
+            dense::Config::new().start_kind(StartKind::Anchored).accelerate(false).minimize(true),
+        )
         .build_many(patterns)?;
     let classes: Vec<u8> = (0..=u8::MAX).map(|byte| dfa.byte_classes().get(byte)).collect();
-    let explored = Explored::from(&dfa, &representatives(&classes))?;
-    Ok(Automaton { classes, steps: explored.steps()? })
+    let rows = Explored::from(&dfa, &representatives(&classes))?.rows()?;
+    let (classes, mut rows) = merge_equal_classes(&classes, &merge_equal_states(rows)?)?;
+    for row in &mut rows {
+        if row.len() > ROW_STEPS {
+            return Err(format!("{} classes of bytes", row.len()).into());
+        }
+        row.resize(ROW_STEPS, DEAD);
+    }
+    Ok(Automaton { classes, steps: rows.concat() })
+}
+
+/// Merges states with equal rows, until all rows differ. The steps to a state contain all else that is known of it.
+fn merge_equal_states(mut rows: Vec<Vec<Step>>) -> Result<Vec<Vec<Step>>, Box<dyn Error>> {
+    loop {
+        let (numbers, distinct) = number_distinct(&rows);
+        if distinct.len() == rows.len() {
+            return Ok(rows);
+        }
+        rows = distinct;
+        for step in rows.iter_mut().flatten() {
+            let number = numbers.get(usize::from(step.state())).ok_or("a step into nowhere")?;
+            *step = step.with_state(u16::try_from(*number)?);
+        }
+    }
+}
+
+/// Merges classes of bytes that have the same step in every state.
+fn merge_equal_classes(
+    classes: &[u8],
+    rows: &[Vec<Step>],
+) -> Result<(Vec<u8>, Vec<Vec<Step>>), Box<dyn Error>> {
+    let (numbers, distinct) = number_distinct(&transposed(rows));
+    let number = |class: &u8| {
+        let number = numbers.get(usize::from(*class)).ok_or("a byte without a class")?;
+        Ok::<_, Box<dyn Error>>(u8::try_from(*number)?)
+    };
+    Ok((classes.iter().map(number).collect::<Result<_, _>>()?, transposed(&distinct)))
+}
+
+/// Returns the index of each line among the distinct lines, and the distinct lines in their order of occurrence.
+fn number_distinct(lines: &[Vec<Step>]) -> (Vec<usize>, Vec<Vec<Step>>) {
+    let (mut known, mut distinct) = (HashMap::new(), Vec::new());
+    let number = |line: &Vec<Step>| {
+        *known.entry(line.clone()).or_insert_with(|| {
+            distinct.push(line.clone());
+            distinct.len() - 1
+        })
+    };
+    (lines.iter().map(number).collect(), distinct)
+}
+
+fn transposed(lines: &[Vec<Step>]) -> Vec<Vec<Step>> {
+    let width = lines.first().map_or(0, Vec::len);
+    let column = |index: usize| lines.iter().filter_map(|line| line.get(index).copied()).collect();
+    (0..width).map(column).collect()
 }
 
 /// Returns one byte of each class, in the order of the classes.
@@ -104,7 +160,7 @@ impl Explored {
     }
 
     /// Returns the row of the dead state, which leads to itself, followed by the rows of the living states.
-    fn steps(&self) -> Result<Vec<Step>, Box<dyn Error>> {
+    fn rows(&self) -> Result<Vec<Vec<Step>>, Box<dyn Error>> {
         let living = self.living();
         let mut arrivals = Vec::with_capacity(living.len());
         let mut number = 0;
@@ -116,13 +172,13 @@ impl Explored {
             return Err(format!("{number} states").into());
         }
         let width = self.0.first().map_or(0, |state| state.next.len());
-        let mut steps = vec![DEAD; width];
+        let mut rows = vec![vec![DEAD; width]];
         for (state, _) in self.0.iter().zip(&living).filter(|(_, alive)| **alive) {
-            for target in &state.next {
-                steps.push(*arrivals.get(*target).ok_or("a step into nowhere")?);
-            }
+            let arrival = |target: &usize| arrivals.get(*target).copied();
+            let row: Option<Vec<Step>> = state.next.iter().map(arrival).collect();
+            rows.push(row.ok_or("a step into nowhere")?);
         }
-        Ok(steps)
+        Ok(rows)
     }
 }
 

@@ -12,7 +12,7 @@ pub struct Packed {
     pub tokens: Vec<u8>,
     /// The class of each byte.
     pub classes: Vec<u8>,
-    /// Table of the split automaton. Each state has a row with one step per class of bytes.
+    /// Table of the split automaton. Each state has a row of [`ROW_STEPS`] steps, one per class of bytes.
     pub steps: Vec<u8>,
 }
 
@@ -39,9 +39,13 @@ impl Packed {
     }
 }
 
+/// Number of steps in a row of the split automaton: a power of two, so that an index needs no multiplication. The
+/// encodings have up to 126 classes of bytes.
+pub const ROW_STEPS: usize = 128;
+
 /// One step of the split automaton, in 16 bits. A step contains the number of the next state, and flags about the text
 /// since the start of the piece.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Step(u16);
 
 impl Step {
@@ -61,7 +65,7 @@ impl Step {
     pub const ACCEPTS_AT_END: u16 = 1 << 3;
 
     const STATE_SHIFT: u32 = 4;
-    /// Maximum number of states, which must fit into 12 bits. The largest automaton has 2,700 states.
+    /// Maximum number of states, which must fit into 12 bits. The largest automaton has 2,700 states before equal states are merged.
     pub const MAX_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
 
     /// Creates a step. `state` must be less than [`Self::MAX_STATES`].
@@ -79,6 +83,11 @@ impl Step {
 
     pub const fn state(self) -> u16 {
         self.0 >> Self::STATE_SHIFT
+    }
+
+    /// Returns the step with the same flags to another state.
+    pub const fn with_state(self, state: u16) -> Self {
+        Self::new(state, self.0 & ((1 << Self::STATE_SHIFT) - 1))
     }
 
     pub const fn has_flag(self, flag: u16) -> bool {
@@ -111,7 +120,7 @@ impl Slot {
         self.0 & !Self::MAX_RANKS == Self::tag(hash)
     }
 
-    /// Returns the tag of a hash: the highest bits of its lower half. The lowest bits of the hash select the slot.
+    /// Returns the tag of a hash: its highest bits. The lower half of the hash selects the slot.
     const fn tag(hash: u64) -> u32 {
         (hash >> 32) as u32 & !Self::MAX_RANKS
     }

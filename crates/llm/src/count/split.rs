@@ -5,27 +5,24 @@
 //! then, the piece is *open*. The state of an open piece takes four machine words, so the automaton can stop after each
 //! delta and continue with the next.
 
-use super::layout::Step;
+use super::layout::{ROW_STEPS, Step};
 
 /// The split automaton of an encoding.
 #[derive(Debug)]
 pub struct Splitter {
     classes: [u8; 256],
-    /// Table of the automaton. Each state has a row of `width` steps, one per class of bytes.
+    /// Table of the automaton. Each state has a row of [`ROW_STEPS`] steps, one per class of bytes.
     steps: Vec<Step>,
-    width: usize,
 }
 
 impl Splitter {
     /// Creates a splitter. `classes` contains the class of each byte. `steps` contains steps in the format of
     /// [`Step::to_bytes`].
     pub fn new(classes: &[u8], steps: &[u8]) -> Self {
-        let classes = classes.first_chunk().copied().unwrap_or([0; 256]);
         let steps = steps.as_chunks().0.iter();
         Self {
-            classes,
+            classes: classes.first_chunk().copied().unwrap_or([0; 256]),
             steps: steps.map(|step| Step::from_bytes(*step)).collect(),
-            width: classes.iter().max().map_or(1, |last| usize::from(*last) + 1),
         }
     }
 
@@ -38,7 +35,7 @@ impl Splitter {
     #[inline]
     fn step(&self, from: Step, byte: u8) -> Step {
         let class = self.classes.get(usize::from(byte)).copied().unwrap_or(0);
-        let at = usize::from(from.state()) * self.width + usize::from(class);
+        let at = usize::from(from.state()) * ROW_STEPS + usize::from(class);
         // The table has a row for every target state. If the table were truncated, every piece would end here.
         self.steps.get(at).copied().unwrap_or(Step::MISSING)
     }
@@ -64,21 +61,23 @@ impl OpenPiece {
     /// Reads the new part of `text`, which begins with the piece. Returns the end of the piece if later text cannot
     /// change it. The next piece starts at this end, and a few bytes after the end are read again.
     pub fn read_on(&mut self, splitter: &Splitter, text: &[u8]) -> Option<usize> {
-        for byte in text.get(self.read..)? {
-            self.step = splitter.step(self.step, *byte);
-            self.read += 1;
-            #[cfg(test)]
-            super::tests::work::add(1);
-            if self.step.has_flag(Step::ACCEPTS) {
-                self.end = self.read;
-                self.drops_last = self.step.has_flag(Step::DROPS_LAST);
+        // Local variables stay in registers.
+        let Self { mut step, mut end, mut drops_last, read } = *self;
+        for (byte, read) in text.get(read..)?.iter().zip(read + 1..) {
+            step = splitter.step(step, *byte);
+            if step.has_flag(Step::ACCEPTS) {
+                (end, drops_last) = (read, step.has_flag(Step::DROPS_LAST));
             }
-            if self.step.has_flag(Step::IS_FINAL) {
-                let end = self.known_end(text);
+            if step.has_flag(Step::IS_FINAL) {
+                #[cfg(test)]
+                super::tests::work::add(read - self.read);
                 *self = Self::new();
-                return Some(end);
+                return Some(known_end(end, drops_last, text));
             }
         }
+        #[cfg(test)]
+        super::tests::work::add(text.len() - self.read);
+        *self = Self { step, read: text.len(), end, drops_last };
         None
     }
 
@@ -87,20 +86,21 @@ impl OpenPiece {
         if self.step.has_flag(Step::ACCEPTS_AT_END) {
             text.len()
         } else {
-            self.known_end(text).min(text.len())
+            known_end(self.end, self.drops_last, text).min(text.len())
         }
     }
+}
 
-    /// Returns the end of the piece. The end is at least 1, so that the reader always advances.
-    fn known_end(&self, text: &[u8]) -> usize {
-        let end = if self.drops_last {
-            let piece = text.get(..self.end).unwrap_or_default();
-            piece.iter().rposition(|byte| !is_inside_character(*byte))
-        } else {
-            Some(self.end)
-        };
-        end.unwrap_or_default().max(1)
-    }
+/// Returns the end of a piece of `text` that was accepted at `end`. The result is at least 1, so that the reader always
+/// advances.
+fn known_end(end: usize, drops_last: bool, text: &[u8]) -> usize {
+    let end = if drops_last {
+        let piece = text.get(..end).unwrap_or_default();
+        piece.iter().rposition(|byte| !is_inside_character(*byte))
+    } else {
+        Some(end)
+    };
+    end.unwrap_or_default().max(1)
 }
 
 const fn is_inside_character(byte: u8) -> bool {

@@ -9,7 +9,7 @@ pub struct Vocabulary {
     bytes: Vec<u8>,
     /// The end of each token in `bytes`.
     ends: Vec<u32>,
-    /// A hash table with open addressing. The number of slots is a power of two.
+    /// A hash table with open addressing.
     slots: Vec<Slot>,
     /// The rank + 1 of each pair of bytes. 0 marks a pair that is not a token.
     pairs: Vec<u32>,
@@ -21,7 +21,7 @@ impl Vocabulary {
     pub fn new(bytes: Vec<u8>, lengths: &[u8]) -> Self {
         // At least half of the slots stay empty. The most frequent search in a merge is for bytes that are not a token.
         // It then ends after one or two slots.
-        let mut slots = vec![Slot::EMPTY; (2 * lengths.len()).next_power_of_two()];
+        let mut slots = vec![Slot::EMPTY; 2 * lengths.len()];
         let mut pairs = vec![0; layout::PAIRS];
         let mut ends = Vec::with_capacity(lengths.len());
         let (mut end, mut rest) = (0, bytes.as_slice());
@@ -67,7 +67,7 @@ impl Vocabulary {
             {
                 return Some(rank);
             }
-            at = (at + 1) & (self.slots.len() - 1);
+            at = if at + 1 < self.slots.len() { at + 1 } else { 0 };
         }
     }
 
@@ -94,15 +94,12 @@ fn set<T>(place: Option<&mut T>, value: T) {
     }
 }
 
-/// Returns the index of the first slot to search for this hash. `places` is the number of slots, which is a power of
-/// two.
+/// Returns the index of the first slot to search for this hash: the lower half of the hash as a fraction of 2³², times
+/// the number of slots.
 #[inline]
 const fn first_slot(hash: u64, places: usize) -> usize {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the mask keeps fewer bits than a usize has"
-    )]
-    let index = hash as usize & (places - 1);
+    #[expect(clippy::cast_possible_truncation, reason = "less than `places`")]
+    let index = ((hash & 0xFFFF_FFFF) * places as u64 >> 32) as usize;
     index
 }
 
