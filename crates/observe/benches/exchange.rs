@@ -14,9 +14,12 @@ fn exchange(criterion: &mut Criterion) {
         ("stream", STREAM_REQUEST, "text/event-stream", stage::stream()),
     ] {
         let mut group = criterion.benchmark_group(name);
-        for (sinks, spans) in [("metrics", false), ("metrics and spans", true)] {
-            let mut stage = Stage::new(spans);
-            group.bench_function(sinks, |bencher| {
+        for (observed, mut stage) in [
+            ("metrics", Stage::new(false)),
+            ("metrics and spans", Stage::new(true)),
+            ("metrics, spans and content", Stage::new(true).with_content_capture()),
+        ] {
+            group.bench_function(observed, |bencher| {
                 bencher.iter(|| stage.exchange(request, kind, &answer));
             });
         }

@@ -154,6 +154,8 @@ impl TokenCounter {
                 if self.streams.len() == MAX_STREAMS {
                     return None;
                 }
+                // Most responses have one text, and a vector would begin with room for four.
+                self.streams.reserve_exact(usize::from(self.streams.is_empty()));
                 self.streams.push(Stream::new(choice, part, &self.native));
             }
             self.latest = known.unwrap_or(self.streams.len() - 1);

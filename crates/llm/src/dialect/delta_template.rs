@@ -151,6 +151,8 @@ impl DeltaTemplate {
             return None;
         }
         self.name.extend_from_slice(name);
+        self.fixed.reserve_exact(data.len() - removed);
+        self.gaps.reserve_exact(gaps.len());
         let mut from = 0;
         for (gap, kind) in gaps {
             self.fixed.extend_from_slice(data.get(from..gap.start)?);

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokengauge_llm::content::{CapturePolicy, Redactor};
 use tokengauge_observe::{InFlightRequests, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
 use tokengauge_telemetry::span;
@@ -54,6 +55,17 @@ impl Stage {
             route: route(),
             next: 1,
         }
+    }
+
+    /// Captures the content of all exchanges, with the default redaction.
+    pub fn with_content_capture(mut self) -> Self {
+        let redact = Redactor::new(&[Redactor::DEFAULT_PATTERNS.to_owned()]);
+        let policy = CapturePolicy {
+            max_bytes: CapturePolicy::MAX_BYTES,
+            redact: redact.expect("the default patterns are valid"),
+        };
+        self.requests.contents = [(self.route.name.clone(), policy)].into_iter().collect();
+        self
     }
 
     pub fn exchange(&mut self, request: &str, content_type: &str, answer: &[String]) {
