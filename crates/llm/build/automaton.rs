@@ -24,6 +24,9 @@ pub struct Automaton {
     pub steps: Vec<Step>,
 }
 
+/// The rows of the table, one per state.
+type Rows = Vec<Vec<Step>>;
+
 pub fn build(patterns: &[String; 3]) -> Result<Automaton, Box<dyn Error>> {
     let dfa = dense::Builder::new()
         .configure(
@@ -43,7 +46,7 @@ pub fn build(patterns: &[String; 3]) -> Result<Automaton, Box<dyn Error>> {
 }
 
 /// Merges states with equal rows, until all rows differ. The steps to a state contain all else that is known of it.
-fn merge_equal_states(mut rows: Vec<Vec<Step>>) -> Result<Vec<Vec<Step>>, Box<dyn Error>> {
+fn merge_equal_states(mut rows: Rows) -> Result<Rows, Box<dyn Error>> {
     loop {
         let (numbers, distinct) = number_distinct(&rows);
         if distinct.len() == rows.len() {
@@ -61,7 +64,7 @@ fn merge_equal_states(mut rows: Vec<Vec<Step>>) -> Result<Vec<Vec<Step>>, Box<dy
 fn merge_equal_classes(
     classes: &[u8],
     rows: &[Vec<Step>],
-) -> Result<(Vec<u8>, Vec<Vec<Step>>), Box<dyn Error>> {
+) -> Result<(Vec<u8>, Rows), Box<dyn Error>> {
     let (numbers, distinct) = number_distinct(&transposed(rows));
     let number = |class: &u8| {
         let number = numbers.get(usize::from(*class)).ok_or("a byte without a class")?;
@@ -71,7 +74,7 @@ fn merge_equal_classes(
 }
 
 /// Returns the index of each line among the distinct lines, and the distinct lines in their order of occurrence.
-fn number_distinct(lines: &[Vec<Step>]) -> (Vec<usize>, Vec<Vec<Step>>) {
+fn number_distinct(lines: &[Vec<Step>]) -> (Vec<usize>, Rows) {
     let (mut known, mut distinct) = (HashMap::new(), Vec::new());
     let number = |line: &Vec<Step>| {
         *known.entry(line.clone()).or_insert_with(|| {
@@ -82,7 +85,7 @@ fn number_distinct(lines: &[Vec<Step>]) -> (Vec<usize>, Vec<Vec<Step>>) {
     (lines.iter().map(number).collect(), distinct)
 }
 
-fn transposed(lines: &[Vec<Step>]) -> Vec<Vec<Step>> {
+fn transposed(lines: &[Vec<Step>]) -> Rows {
     let width = lines.first().map_or(0, Vec::len);
     let column = |index: usize| lines.iter().filter_map(|line| line.get(index).copied()).collect();
     (0..width).map(column).collect()
@@ -160,7 +163,7 @@ impl Explored {
     }
 
     /// Returns the row of the dead state, which leads to itself, followed by the rows of the living states.
-    fn rows(&self) -> Result<Vec<Vec<Step>>, Box<dyn Error>> {
+    fn rows(&self) -> Result<Rows, Box<dyn Error>> {
         let living = self.living();
         let mut arrivals = Vec::with_capacity(living.len());
         let mut number = 0;

@@ -98,9 +98,7 @@ fn set<T>(place: Option<&mut T>, value: T) {
 /// the number of slots.
 #[inline]
 const fn first_slot(hash: u64, places: usize) -> usize {
-    #[expect(clippy::cast_possible_truncation, reason = "less than `places`")]
-    let index = ((hash & 0xFFFF_FFFF) * places as u64 >> 32) as usize;
-    index
+    (((hash & 0xFFFF_FFFF) * places as u64) >> 32) as usize
 }
 
 /// Returns whether two texts are equal. Short texts are compared as two overlapping words, because this is faster than

@@ -934,12 +934,12 @@ fn combination(n: usize) -> Record {
     let call = record.call.as_mut().unwrap();
     let labels = &mut call.series;
     labels.operation = Operation::ALL[n % 12];
-    labels.stream = n / 12 % 2 == 0;
+    labels.stream = (n / 12).is_multiple_of(2);
     labels.position = ProxyPosition::ALL[n / 24 % 3];
-    labels.tenant = (n / 72 % 2 == 0).then(|| Label::known(&format!("tenant-{n}")));
-    labels.variant = (n / 144 % 2 == 0).then(|| Label::known("a"));
+    labels.tenant = (n / 72).is_multiple_of(2).then(|| Label::known(&format!("tenant-{n}")));
+    labels.variant = (n / 144).is_multiple_of(2).then(|| Label::known("a"));
     labels.model = Label::known(&format!("model-{n}"));
-    call.response_model = testing::name(&format!("answered-{n}")).filter(|_| n % 5 > 0);
+    call.response_model = testing::name(&format!("answered-{n}")).filter(|_| !n.is_multiple_of(5));
     call.length_buckets.input = Some(LengthBucket::ALL[n % 6]);
     record
 }
