@@ -24,7 +24,8 @@ use tokengauge_types::sync::lock;
 /// Maximum number of points of all instruments: 223 kinds of calls with all their points, such as 100 models that
 /// stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9 KiB more in each snapshot,
 /// the last of which is kept. A full process with a scrape and an export therefore takes 60 to 110 MB, which fits into
-/// the 256 MiB of a sidecar.
+/// the 256 MiB of a sidecar. Combinations whose labels were all replaced by `other` are admitted even beyond the
+/// maximum.
 pub const MAX_POINTS: usize = 40_000;
 
 /// Maximum number of routes, of upstreams, and of objectives in a configuration, and of routes for which gauges are
@@ -167,8 +168,8 @@ impl SeriesGroup {
     }
 }
 
-/// Returns the maximum number of series of `metric`. The SDK reserves memory for all of them at the start: 33 bytes each,
-/// of which it writes 1.
+/// Returns the maximum number of series of `metric`. At the start, the SDK allocates a hash table for all of them: about
+/// 33 bytes for each, of which it writes 1.
 pub fn max_series(metric: &Metric) -> usize {
     let groups = || SeriesGroup::ALL.into_iter().filter(|group| group.contains(metric));
     if groups().any(SeriesGroup::has_results) {
@@ -176,7 +177,8 @@ pub fn max_series(metric: &Metric) -> usize {
     }
     let combinations = match groups().map(|group| MAX_POINTS / group.points()).sum() {
         0 if metric.attributes().all(|it| matches!(it.values, Values::Closed(_))) => 1,
-        0 => MAX_CONFIGURED,
+        // The counter of a budget is never removed, and each reload can add new names.
+        0 => 4 * MAX_CONFIGURED,
         admitted => admitted + MAX_REPLACED,
     };
     MAX_POINTS.min(combinations * metric.combinations)
