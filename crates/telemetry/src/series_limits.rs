@@ -28,7 +28,7 @@ use tokengauge_types::sync::lock;
 /// maximum.
 pub const MAX_POINTS: usize = 40_000;
 
-/// Maximum number of routes, of upstreams, and of objectives in a configuration, and of routes for which gauges are
+/// Maximum number of routes, of upstreams, and of SLOs in a configuration, and of routes for which gauges are
 /// exported. A configuration has a few of each, but each reload can add new names.
 pub const MAX_CONFIGURED: usize = 512;
 
@@ -429,7 +429,7 @@ mod tests {
     fn instruments_write_about_a_megabyte_at_the_start() {
         let slots = |metric| (max_series(metric) * 8 / 7).next_power_of_two();
         let bytes: usize = catalog::metrics().map(slots).sum();
-        assert!(bytes < 1_200_000, "{bytes}");
+        assert!(bytes < 1_100_000, "{bytes}");
     }
 
     #[test]

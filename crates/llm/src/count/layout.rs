@@ -65,7 +65,7 @@ impl Step {
     pub const ACCEPTS_AT_END: u16 = 1 << 3;
 
     const STATE_SHIFT: u32 = 4;
-    /// Maximum number of states, which must fit into 12 bits. The largest automaton has 2,700 states before equal states are merged.
+    /// Maximum number of states, which must fit into 12 bits. The largest automaton has 2,100 states before equal rows are merged.
     pub const MAX_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
 
     /// Creates a step. `state` must be less than [`Self::MAX_STATES`].
