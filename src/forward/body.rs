@@ -69,6 +69,10 @@ pub enum BodyError {
     TimedOut,
 }
 
+/// Maximum size in bytes of a chunk that is copied out of the read buffer of its connection. glibc caches freed memory
+/// per thread up to this size.
+const MAX_COPIED: usize = 1_024;
+
 impl RelayBody {
     pub(super) fn local(body: Bytes) -> Self {
         let source = Source::Local((!body.is_empty()).then_some(body));
@@ -163,8 +167,15 @@ impl Source {
         if is_complete {
             connection.release();
         }
-        polled
+        polled.map_ok(|frame| frame.map_data(detached))
     }
+}
+
+/// Copies a small chunk into memory of its own. Otherwise, the chunk would use the read buffer of its connection until
+/// the client's connection has written it. hyper reads again before that, and would have to allocate a buffer of 8 KiB
+/// for each chunk.
+fn detached(chunk: Bytes) -> Bytes {
+    if chunk.len() <= MAX_COPIED { Bytes::copy_from_slice(&chunk) } else { chunk }
 }
 
 impl ConnectionShare {
@@ -241,8 +252,23 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
     use crate::forward::testing::observer;
+
+    #[test]
+    fn only_a_large_chunk_keeps_the_read_buffer_in_use() {
+        for (size, is_free) in [(MAX_COPIED, true), (MAX_COPIED + 1, false)] {
+            let mut buffer = BytesMut::zeroed(8_192);
+            let received = buffer.split_to(size).freeze();
+            let chunk = detached(received.clone());
+            assert_eq!(chunk, received);
+            drop(received);
+            buffer.clear();
+            assert_eq!(buffer.try_reclaim(8_192), is_free, "a chunk of {size} bytes");
+        }
+    }
 
     #[tokio::test]
     async fn idle_limit_runs_only_while_the_client_waits() {
