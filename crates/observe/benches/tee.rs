@@ -5,7 +5,7 @@
 //! proxy that is not overloaded.
 //!
 //! - `bare`: no observer. The cost of the other variants above this one is the cost of observing.
-//! - `channel`: a timestamp, and a copy into a buffer that the consumer drains every 50 ms.
+//! - `channel`: a timestamp, and a copy into a buffer that the consumer drains every 250 ms.
 //! - `tee`: `channel` inside the body wrapper of the proxy, which also records which peer a stream waits for.
 //! - `sync_channel`, `mpsc`: a timestamp and an owned copy, sent through a bounded channel for each chunk.
 //! - `mpsc_clone`: `mpsc` with a clone of the `Bytes` instead of a copy.

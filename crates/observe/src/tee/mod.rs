@@ -117,8 +117,9 @@ impl ObservationChannel {
         }
     }
 
-    /// Pauses the observer thread for at most `timeout`. Returns earlier in three cases: a buffer becomes half full, a
-    /// request begins while no other is open, or [`wake`](Self::wake) is called. May also return for no reason.
+    /// Pauses the observer thread for at most `timeout`. Returns earlier in three cases: a buffer has 512 KiB of
+    /// data or is half full, a request begins while no other is open, or [`wake`](Self::wake) is called. May also return
+    /// for no reason.
     ///
     /// The first call registers the calling thread and returns at once, so that no earlier event is missed.
     pub fn park(&self, timeout: Duration) {
@@ -171,7 +172,7 @@ impl ObservationChannel {
         self.is_shutting_down.load(Ordering::Acquire)
     }
 
-    /// Calls `act` with the buffer of request `id`. Wakes the observer if the buffer becomes more than half full.
+    /// Calls `act` with the buffer of request `id`. Wakes the observer if the buffer has much data.
     fn with_shard<T>(&self, id: ExchangeId, act: impl FnOnce(&mut Shard) -> T) -> T {
         let index = usize::try_from(id.0).unwrap_or_default() % self.shards.len().max(1);
         #[expect(
@@ -180,7 +181,7 @@ impl ObservationChannel {
         )]
         let mut shard = lock(&self.shards[index]);
         let result = act(&mut shard);
-        let is_urgent = shard.passed_half();
+        let is_urgent = shard.must_wake();
         drop(shard);
         if is_urgent {
             self.wake();

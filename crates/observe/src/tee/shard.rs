@@ -11,9 +11,12 @@ use tokengauge_types::event::{
 const HEAD_WEIGHT: usize = 1024;
 const ENTRY_WEIGHT: usize = size_of::<TimestampedEvent>();
 
-/// Capacity in bytes that an emptied vector keeps. A busy buffer receives this much data in 50 ms, the interval at
-/// which it is read.
-const KEPT_CAPACITY: usize = 512 * 1024;
+/// Number of bytes of data at which a buffer wakes the observer. It holds 1,500 chunks of a stream, and fits into the
+/// second-level cache of common processors.
+const WAKE_BYTES: usize = 512 * 1024;
+
+/// Capacity in bytes that an emptied vector keeps.
+const KEPT_CAPACITY: usize = WAKE_BYTES;
 
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -22,14 +25,13 @@ pub(super) struct Shard {
     /// Estimated bytes of the boxed headers.
     heads: usize,
     budget: usize,
-    /// Whether the observer was already woken because the buffer is half full. Reset when the observer reads the
-    /// buffer.
-    is_reported: bool,
+    /// Whether this buffer has already woken the observer. Reset when the observer reads the buffer.
+    has_woken: bool,
 }
 
 impl Shard {
     pub(super) fn new(budget: usize) -> Self {
-        Self { entries: Vec::new(), bytes: Vec::new(), heads: 0, budget, is_reported: false }
+        Self { entries: Vec::new(), bytes: Vec::new(), heads: 0, budget, has_woken: false }
     }
 
     /// Returns whether the buffer has room for another request. New requests are refused at ¾ of the budget, so that
@@ -72,11 +74,11 @@ impl Shard {
         true
     }
 
-    /// Returns whether more than half of the budget is used, so that the observer must be woken. Returns `true` at most
-    /// once between two reads.
-    pub(super) fn passed_half(&mut self) -> bool {
-        !self.is_reported && self.weight() > self.budget / 2 && {
-            self.is_reported = true;
+    /// Returns whether the buffer has so much data that the observer must be woken. Returns `true` at most once between
+    /// two reads.
+    pub(super) fn must_wake(&mut self) -> bool {
+        !self.has_woken && self.weight() > WAKE_BYTES.min(self.budget / 2) && {
+            self.has_woken = true;
             true
         }
     }
@@ -89,7 +91,7 @@ impl Shard {
         std::mem::swap(&mut self.entries, &mut batch.entries);
         std::mem::swap(&mut self.bytes, &mut batch.bytes);
         self.heads = 0;
-        self.is_reported = false;
+        self.has_woken = false;
     }
 
     fn weight(&self) -> usize {

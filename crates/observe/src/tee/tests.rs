@@ -227,3 +227,21 @@ fn wakes_for_the_first_exchange_and_a_half_full_shard() {
     channel.wake();
     parking.join().unwrap();
 }
+
+#[test]
+fn wakes_for_half_a_mebibyte_in_a_large_shard() {
+    let patience = Duration::from_secs(30);
+    let channel = channel(64 << 20);
+    let request = open(&channel);
+    let (returns, parking) = observer(&channel);
+    for _ in 0..2 {
+        returns.recv_timeout(patience).expect("the first park only registers");
+    }
+    copy(&request, &vec![b'x'; 500 << 10]);
+    assert!(returns.try_recv().is_err(), "less than half a mebibyte");
+    copy(&request, &vec![b'x'; 12 << 10]);
+    returns.recv_timeout(patience).expect("the shard has half a mebibyte");
+    drop(returns);
+    channel.wake();
+    parking.join().unwrap();
+}
