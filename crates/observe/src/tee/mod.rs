@@ -172,7 +172,7 @@ impl ObservationChannel {
         self.is_shutting_down.load(Ordering::Acquire)
     }
 
-    /// Calls `act` with the buffer of request `id`. Wakes the observer if the buffer has much data.
+    /// Calls `act` with the buffer of request `id`. Wakes the observer if [`Shard::must_wake`] returns true.
     fn with_shard<T>(&self, id: ExchangeId, act: impl FnOnce(&mut Shard) -> T) -> T {
         let index = usize::try_from(id.0).unwrap_or_default() % self.shards.len().max(1);
         #[expect(
