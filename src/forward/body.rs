@@ -172,8 +172,7 @@ impl Source {
 }
 
 /// Copies a small chunk. Otherwise, the chunk would use the read buffer of its connection until the client's connection
-/// has written it. hyper reads again before that, and would have to allocate a buffer of 8 KiB
-/// for each chunk.
+/// has written it. hyper reads again before that, and would have to allocate a buffer of 8 KiB for each chunk.
 fn detached(chunk: Bytes) -> Bytes {
     if chunk.len() <= MAX_COPIED { Bytes::copy_from_slice(&chunk) } else { chunk }
 }

@@ -20,9 +20,9 @@ use tokengauge_types::sync::lock;
 use tokio::time::MissedTickBehavior;
 
 /// Time between two checks of the open requests for stalls. The channel is read before each check, and also when a
-/// buffer wakes the observer. A wake-up takes 20–55 µs of CPU, as much as forwarding a chunk. Several chunks of a stream take
-/// less time if they are applied together. The interval does not affect measurements, because events carry the time at
-/// which they occurred.
+/// buffer wakes the observer. A wake-up takes 20–55 µs of CPU, as much as forwarding a chunk. Several chunks of a stream
+/// take less time if they are applied together. The interval does not affect measurements, because events carry the
+/// time at which they occurred.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum sleep of the observer thread while no request is open. The next request wakes the thread earlier. The limit

@@ -11,8 +11,8 @@ use tokengauge_types::event::{
 const HEAD_WEIGHT: usize = 1024;
 const ENTRY_WEIGHT: usize = size_of::<TimestampedEvent>();
 
-/// Number of bytes of data at which a buffer wakes the observer. It holds about 1,500 chunks of a stream, and fits into the
-/// second-level cache of common processors.
+/// Number of bytes of data at which a buffer wakes the observer. It holds about 1,500 chunks of a stream, and fits into
+/// the second-level cache of common processors.
 const WAKE_BYTES: usize = 512 * 1024;
 
 /// Capacity in bytes that an emptied vector keeps.
