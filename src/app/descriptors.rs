@@ -5,9 +5,9 @@
 
 use tokengauge_listen::Config;
 
-/// File descriptors that are reserved: 256 connections of the admin port, listening sockets, the runtime, files,
-/// exporters and scrapes.
-const RESERVED: u64 = 320;
+/// File descriptors that are reserved: 256 connections of the admin port, three for each of up to 16 workers, listening
+/// sockets, files, exporters and scrapes.
+const RESERVED: u64 = 352;
 
 /// Part of the remaining file descriptors for client connections and their requests. The rest is for idle connections
 /// to upstreams.

@@ -17,7 +17,7 @@ use crate::forward::{self, Forwarder, Propagation, RouteTable};
 use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
-use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader};
+use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader, Workers};
 use tokengauge_llm::budget::Budget;
 use tokengauge_measure::load::{RequestPhase, RouteKey};
 use tokengauge_measure::record::Record;
@@ -68,6 +68,8 @@ pub struct App {
     descriptors: DescriptorBudget,
     certificates: Vec<TlsReloader>,
     config: Arc<ArcSwap<Config>>,
+    #[expect(dead_code, reason = "the workers must run as long as connections are open")]
+    workers: Workers,
     core: Core,
 }
 
@@ -117,13 +119,14 @@ pub enum StartError {
 }
 
 impl App {
-    /// Starts the proxy. The proxy accepts requests when this function returns.
+    /// Starts the proxy. The proxy accepts requests when this function returns, and serves them on `workers`.
     ///
     /// # Errors
     /// Returns an error if a socket, a certificate or a thread is not available. No part is left running in this case.
     pub async fn start(
         config: Config,
         export: tokengauge_telemetry::Config,
+        workers: Workers,
     ) -> Result<Self, StartError> {
         let (listeners, descriptors) = bind_listeners(&config)?;
         let routes = route_table(&config, descriptors, None)?;
@@ -161,8 +164,8 @@ impl App {
         let addresses = listeners.iter().map(|it| (it.address(), it.has_tls())).collect();
         let certificates = listeners.iter().filter_map(Listener::tls_reloader).collect();
         let stop = watch::Sender::new(false);
-        let listener_tasks =
-            listeners.into_iter().map(|listener| serve(listener, &forwarder, &stop)).collect();
+        let serve = |listener| serve(listener, &forwarder, workers.clone(), &stop);
+        let listener_tasks = listeners.into_iter().map(serve).collect();
         Ok(Self {
             listeners: addresses,
             admin: admin.address(),
@@ -170,12 +173,13 @@ impl App {
             stop,
             listener_tasks,
             admin_task: tokio::spawn(admin.serve()),
-            heartbeat: tokio::spawn(core.observer.run_heartbeat()),
+            heartbeat: workers.spawn(core.observer.run_heartbeat()),
             forwarder,
             routes,
             descriptors,
             certificates,
             config,
+            workers,
             core,
         })
     }
@@ -447,6 +451,7 @@ fn bind_listeners(config: &Config) -> Result<(Vec<Listener>, DescriptorBudget), 
 fn serve(
     listener: Listener,
     forwarder: &Arc<Forwarder>,
+    workers: Workers,
     stop: &watch::Sender<bool>,
 ) -> JoinHandle<Connections> {
     let forwarder = Arc::clone(forwarder);
@@ -455,7 +460,7 @@ fn serve(
         // The wait also ends when the sender is dropped, together with the app.
         drop(stop.wait_for(|stop| *stop).await);
     };
-    tokio::spawn(listener.serve(move |peer: Peer| forwarder.service(peer), stopped))
+    tokio::spawn(listener.serve(move |peer: Peer| forwarder.service(peer), workers, stopped))
 }
 
 async fn bind_admin(

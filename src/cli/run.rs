@@ -1,6 +1,7 @@
 //! `tokengauge run`: runs the proxy until a signal stops it.
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
@@ -9,11 +10,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::app::App;
 use crate::cli::log::LogExport;
 use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
+use tokengauge_listen::Workers;
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 
-/// Maximum number of worker threads. More threads would mostly take work from each other, which costs CPU time.
-const MAX_WORKERS: usize = 16;
+/// Maximum number of worker threads. One thread forwards tens of thousands of chunks per second.
+const MAX_WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 
 /// Environment variable that enables content capture in instrumented applications. The proxy ignores it, because a
 /// proxy serves several applications.
@@ -36,18 +38,33 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     }
     log_misspelt_variables();
     let export = export(&config, environment);
-    let runtime = runtime()?;
-    let result = runtime.block_on(serve(config, export, watcher, &log_export));
+    let workers = workers()?;
+    let runtime = main_runtime()?;
+    let result = runtime.block_on(serve(config, export, watcher, workers, &log_export));
     // The shutdown does not wait for a flush that a second signal has interrupted.
     runtime.shutdown_background();
     result
 }
 
-/// Creates the runtime that forwards requests. Telemetry and the observer run on separate threads.
+/// Creates the runtime of the main thread, which accepts connections and serves the admin port. Workers, observer and
+/// exporters have other threads.
+fn main_runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().thread_name("main").enable_all().build()
+}
+
+/// Starts the threads that forward requests, one per core.
+pub fn workers() -> io::Result<Workers> {
+    Workers::start(worker_count())
+}
+
+/// Creates a runtime for the commands that do not forward requests.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(cores.min(MAX_WORKERS)).thread_name("relay").enable_all().build()
+    builder.worker_threads(worker_count().get()).enable_all().build()
+}
+
+fn worker_count() -> NonZeroUsize {
+    std::thread::available_parallelism().map_or(NonZeroUsize::MIN, |cores| cores.min(MAX_WORKERS))
 }
 
 /// Merges the export settings of the environment and the configuration file. Logs each setting that is invalid or
@@ -110,12 +127,13 @@ async fn serve(
     config: Config,
     export: tokengauge_telemetry::Config,
     watcher: ConfigWatcher,
+    workers: Workers,
     log_export: &LogExport,
 ) -> anyhow::Result<ExitCode> {
     // Signals are handled before the log reports that the proxy listens, because a reader of the log can then send one.
     let mut stop = Stop::listen()?;
     let hang_up = signal(SignalKind::hangup())?;
-    let app = App::start(config, export).await?;
+    let app = App::start(config, export, workers).await?;
     if let Some(emitter) = app.log_emitter() {
         log_export.enable(emitter);
     }

@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use super::exchanges::{Exchanges, Leftover};
 use super::replay::ReplayStream;
 use super::state::Member;
+use super::workers::Assignment;
 
 /// After the last response, maximum wait for the client to close the connection.
 ///
@@ -60,6 +61,7 @@ impl Transport for UnixStream {
 pub(super) struct ConnectionGuards {
     pub(super) member: Member,
     pub(super) permit: OwnedSemaphorePermit,
+    pub(super) assignment: Assignment,
 }
 
 /// A client's byte stream. It reports three kinds of events to [`Exchanges`]: bytes were read, a write was accepted or

@@ -14,6 +14,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Handle;
 
 use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2};
@@ -129,28 +131,49 @@ impl Server {
         &self.requests.limit
     }
 
-    /// Serves one connection in a separate task.
-    pub(super) fn serve<H: Handler>(&self, accepted: Accepted, handler: H, client: Client) {
+    /// Serves one connection in a separate task, on `runtime`.
+    pub(super) fn serve<H: Handler>(
+        &self,
+        accepted: Accepted,
+        handler: H,
+        client: Client,
+        runtime: &Handle,
+    ) {
         let server = self.clone();
-        tokio::spawn(async move {
-            match accepted {
-                Accepted::Unix(stream) => {
-                    let peer = Peer { connection: None, tls: false };
-                    server.plain::<_, H>(stream, handler.service_for(peer), client).await;
-                }
-                Accepted::Tcp(stream, connection) => {
-                    let peer =
-                        Peer { connection: connection.map(Arc::new), tls: server.tls.is_some() };
-                    let service = handler.service_for(peer);
-                    match &server.tls {
-                        None => server.plain::<_, H>(stream, service, client).await,
-                        Some(tls) => {
-                            server.secure::<H>(tls.current().accept(stream), service, client).await
-                        }
+        runtime.spawn(async move {
+            if let Err(error) = server.open(accepted, &handler, client).await {
+                tracing::warn!(%error, "cannot serve a new connection");
+            }
+        });
+    }
+
+    /// Registers the socket with the current runtime, and serves the connection. Fails if the kernel refuses the
+    /// registration.
+    async fn open<H: Handler>(
+        &self,
+        accepted: Accepted,
+        handler: &H,
+        client: Client,
+    ) -> std::io::Result<()> {
+        match accepted {
+            Accepted::Unix(stream) => {
+                let stream = UnixStream::from_std(stream)?;
+                let peer = Peer { connection: None, tls: false };
+                self.plain::<_, H>(stream, handler.service_for(peer), client).await;
+            }
+            Accepted::Tcp(stream, connection) => {
+                let stream = TcpStream::from_std(stream)?;
+                let peer = Peer { connection: connection.map(Arc::new), tls: self.tls.is_some() };
+                let service = handler.service_for(peer);
+                match &self.tls {
+                    None => self.plain::<_, H>(stream, service, client).await,
+                    Some(tls) => {
+                        self.secure::<H>(tls.current().accept(stream), service, client).await
                     }
                 }
             }
-        });
+        }
+        Ok(())
     }
 
     async fn plain<T, H: Handler>(&self, stream: T, service: H::Service, mut client: Client)
@@ -166,7 +189,7 @@ impl Server {
 
     async fn secure<H: Handler>(
         &self,
-        handshake: tokio_rustls::Accept<tokio::net::TcpStream>,
+        handshake: tokio_rustls::Accept<TcpStream>,
         service: H::Service,
         mut client: Client,
     ) {

@@ -5,9 +5,9 @@
 //! are closed:
 //!
 //! ```text
-//! let connections = listener.serve(service_for, shutdown).await;   // no longer accepting
+//! let connections = listener.serve(service_for, workers, stop).await;   // no longer accepting
 //! let left = connections.finish(drain).await;                      // those still open when the time was up
-//! forwarder.cut();                                                 // what ends from here on was cut by this proxy
+//! forwarder.cut();                                                // what ends from here on was cut by this proxy
 //! connections.cut().await;
 //! ```
 
@@ -24,6 +24,7 @@ mod socket;
 mod state;
 mod timer;
 mod tls;
+mod workers;
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,6 +38,7 @@ use rustls::ServerConfig;
 pub use self::connection::Handler;
 pub use self::received_body::{BodyError, ReceivedBody};
 pub use self::tls::{Error as TlsError, TlsReloader};
+pub use self::workers::Workers;
 
 use self::client_stream::ConnectionGuards;
 use self::connection::{Client, Server};
@@ -85,7 +87,7 @@ pub struct Tls {
 impl Config {
     /// Default limit of requests in flight. Each request uses two open files: one for the client and one for the
     /// upstream. With the connections to spare of [`MAX_CONNECTIONS`](Self::MAX_CONNECTIONS), idle connections to
-    /// upstreams and a reserve, the process needs 19,968 open files. A common value of `ulimit -n` is 20,000.
+    /// upstreams and a reserve, the process needs 20,000 open files, which is a common value of `ulimit -n`.
     pub const MAX_REQUESTS: usize = 8_192;
     /// Default connection limit. It is above the request limit, so that connections remain on which further requests
     /// get status 503. A request that comes back to the proxy through its upstream ends there, too.
@@ -249,15 +251,17 @@ impl Listener {
         ConnectionDrain(Arc::clone(&self.state))
     }
 
-    /// Accepts and serves connections until `shutdown` completes. `handler` creates the service of each connection.
-    /// Returns the connections that are still open. Each of these connections ends after its current request.
+    /// Accepts connections until `shutdown` completes, and serves them on `workers`. `handler` creates the service of
+    /// each connection. Returns the connections that are still open. Each of these connections ends after its current
+    /// request.
     pub async fn serve<H: Handler>(
         self,
         handler: H,
+        workers: Workers,
         shutdown: impl Future<Output = ()>,
     ) -> Connections {
         let state = Arc::clone(&self.state);
-        let accepting = self.accept_all(&handler, &state);
+        let accepting = self.accept_all(&handler, &workers, &state);
         tokio::select! {
             never = accepting => match never {},
             () = shutdown => {}
@@ -270,6 +274,7 @@ impl Listener {
     async fn accept_all<H: Handler>(
         &self,
         handler: &H,
+        workers: &Workers,
         state: &Arc<ListenerState>,
     ) -> std::convert::Infallible {
         let failures = LogThrottle::default();
@@ -279,9 +284,10 @@ impl Listener {
                     let permit = self.connections.acquire(|| state.close_longest_waiting()).await;
                     let exchanges = Exchanges::new();
                     let (member, watcher) = state.join(accepted.client(), &exchanges);
-                    let guards = ConnectionGuards { member, permit };
+                    let (runtime, assignment) = workers.assign();
+                    let guards = ConnectionGuards { member, permit, assignment };
                     let client = Client { guards, exchanges, watcher };
-                    self.server.serve(accepted, handler.clone(), client);
+                    self.server.serve(accepted, handler.clone(), client, runtime);
                 }
                 Err(error) if socket::is_connection_error(&error) => {}
                 Err(error) => {

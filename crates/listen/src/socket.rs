@@ -2,12 +2,12 @@
 
 use std::fs::Metadata;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream as BlockingUnixStream;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::Address;
 use tokengauge_types::tcp::TcpConnection;
@@ -29,6 +29,7 @@ pub(super) enum Socket {
     Unix(#[expect(dead_code, reason = "dropping it removes the file")] SocketFile, UnixListener),
 }
 
+/// A new connection in non-blocking mode. It belongs to no runtime yet, because another thread will serve it.
 pub(super) enum Accepted {
     /// A TCP connection and its addresses. The second field is `None` if the kernel reports no local address for the
     /// socket.
@@ -73,9 +74,9 @@ impl Socket {
                 drop(stream.set_nodelay(true));
                 let local = stream.local_addr().ok();
                 let connection = local.map(|local| TcpConnection::new(local, peer));
-                Ok(Accepted::Tcp(stream, connection))
+                Ok(Accepted::Tcp(stream.into_std()?, connection))
             }
-            Self::Unix(_, listener) => Ok(Accepted::Unix(listener.accept().await?.0)),
+            Self::Unix(_, listener) => Ok(Accepted::Unix(listener.accept().await?.0.into_std()?)),
         }
     }
 }
@@ -126,8 +127,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 }
 
 fn is_dead(path: &Path) -> bool {
-    BlockingUnixStream::connect(path)
-        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Returns the device and the inode of a file, which identify the file even after a rename.
@@ -179,7 +179,7 @@ mod tests {
         let path = |name: &str| directory.path().join(name);
         drop(std::os::unix::net::UnixListener::bind(path("dead")).unwrap());
         let _replaced = bind(&path("dead")).unwrap();
-        assert!(BlockingUnixStream::connect(path("dead")).is_ok());
+        assert!(UnixStream::connect(path("dead")).is_ok());
         let error = bind(&path("dead")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "a process listens");
 
@@ -203,6 +203,6 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let _successor = bind(&path).unwrap();
         drop(old);
-        assert!(BlockingUnixStream::connect(&path).is_ok(), "the successor still listens");
+        assert!(UnixStream::connect(&path).is_ok(), "the successor still listens");
     }
 }

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use crate::app::App;
 use crate::cli::demo::receiver::Receiver;
 use crate::cli::demo::scenario;
+use crate::cli::run;
 use crate::config::{self, RunArgs, Secret};
 use tokengauge_simulator::Ledger;
 
@@ -68,7 +69,7 @@ impl DemoEnvironment {
         for objective in &mut config.objectives {
             objective.target = SLO_TARGET;
         }
-        let app = App::start(config, export_config(otlp)).await?;
+        let app = App::start(config, export_config(otlp), run::workers()?).await?;
         let proxy = app.listen_addr().context("the proxy has no TCP listener")?;
         Ok(Self { app, proxy, backend, ledger, receiver, serving })
     }

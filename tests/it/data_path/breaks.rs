@@ -279,9 +279,13 @@ async fn an_early_response_reaches_a_client_that_still_uploads() {
         let client = proxy.client().await;
         let (mut reading, mut writing) = client.0.into_split();
         let upload = tokio::spawn(async move {
-            let head = format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n");
+            let head = format!(
+                "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\nConnection: close\r\n\r\n"
+            );
             drop(writing.write_all(head.as_bytes()).await);
             drop(writing.write_all(&vec![b'x'; LENGTH]).await);
+            // If the client closed one direction, it would not get the response.
+            writing
         });
         let mut response = Vec::new();
         drop(within("response", reading.read_to_end(&mut response)).await);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokengauge::forward::{self, Forwarder, Identity, Propagation, RouteTable, Upstream, identity};
 use tokengauge::route::{self, ConcurrencyLimit, RouteMatcher, TraceHeaders};
-use tokengauge_listen::{Address, Connections, Listener, Peer};
+use tokengauge_listen::{Address, Connections, Listener, Peer, Workers};
 use tokengauge_observe::tee::{self, Batch, ObservationChannel};
 use tokengauge_types::event::{
     Direction, Ending, ExchangeId, ObserverEvent, RequestHead, RouteFacts, TimestampedEvent,
@@ -137,6 +137,7 @@ pub struct Proxy {
     upstream: Arc<Upstream>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Connections>,
+    _workers: Workers,
     said: Vec<TimestampedEvent>,
     bytes: Vec<(ExchangeId, Direction, Vec<u8>)>,
 }
@@ -144,6 +145,8 @@ pub struct Proxy {
 /// Settings of a proxy that a test can change.
 pub struct Setup {
     pub listen: tokengauge_listen::Config,
+    /// By default the runtime of the test, so that [`settle`] also lets the tasks of the proxy run.
+    pub workers: Workers,
     pub upstream: forward::Config,
     pub tee: tee::Config,
     pub prefix: String,
@@ -162,6 +165,7 @@ impl Setup {
         let host = upstream.ip().to_string();
         Self {
             listen: tokengauge_listen::Config::at(Address::Tcp("127.0.0.1:0".parse().unwrap())),
+            workers: Workers::current(),
             upstream: forward::Config::to(name, false, &host, upstream.port()),
             tee: tee::Config::default(),
             prefix: String::new(),
@@ -207,7 +211,7 @@ impl Setup {
         let (stop, stopped) = oneshot::channel();
         let service = Arc::clone(&forwarder);
         let handler = move |peer: Peer| service.service(peer);
-        let serving = tokio::spawn(listener.serve(handler, async {
+        let serving = tokio::spawn(listener.serve(handler, self.workers.clone(), async {
             drop(stopped.await);
         }));
         Proxy {
@@ -219,6 +223,7 @@ impl Setup {
             upstream,
             stop: Some(stop),
             serving,
+            _workers: self.workers,
             said: Vec::new(),
             bytes: Vec::new(),
         }

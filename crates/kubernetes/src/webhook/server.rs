@@ -28,7 +28,7 @@ use super::metrics::Metrics;
 use super::review::{BypassReason, Decision, InvalidReview, Review, ReviewOutcome};
 use super::validity;
 use crate::inject::{InjectionContext, Settings, inject};
-use tokengauge_listen::{Address, BodyError, Connections, Listener, Peer, ReceivedBody};
+use tokengauge_listen::{Address, BodyError, Connections, Listener, Peer, ReceivedBody, Workers};
 use tokengauge_types::clock;
 
 /// Maximum number of connections for reviews. A cluster has a few API servers, and each opens a few
@@ -144,7 +144,7 @@ where
             Box::pin(async move { Ok::<_, Infallible>(response.await) })
         })
     };
-    let task = listener.serve(handler, async move {
+    let task = listener.serve(handler, Workers::current(), async move {
         drop(stopped.await);
     });
     ServerHandle { address, stop, task: tokio::spawn(task) }
