@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::runtime::{self, Handle};
+
 use super::Config;
 use super::health::UpstreamHealth;
 use super::http1::Http1Connection;
@@ -19,9 +21,16 @@ pub struct Pool {
     idle_timeout: Duration,
     max_age: Duration,
     max_idle: usize,
-    idle: Mutex<VecDeque<Box<Http1Connection>>>,
+    idle: Mutex<VecDeque<IdleConnection>>,
     reuse: Reuse,
     health: Arc<UpstreamHealth>,
+}
+
+#[derive(Debug)]
+struct IdleConnection {
+    connection: Box<Http1Connection>,
+    /// The runtime that receives the events of the socket.
+    runtime: runtime::Id,
 }
 
 /// Detects that the upstream closes idle connections before the proxy can reuse them.
@@ -41,6 +50,10 @@ const MAX_FAILURES: u32 = 3;
 /// Time for which no connection is added to the pool. After the pause, a single failure starts the next one.
 const PAUSE: Duration = Duration::from_secs(60);
 
+/// Number of the most recently used connections among which a connection of the current runtime is preferred. The limit
+/// bounds the time of the search.
+const MAX_SEARCHED: usize = 128;
+
 impl Pool {
     pub(super) fn new(config: &Config, health: Arc<UpstreamHealth>) -> Self {
         Self {
@@ -54,13 +67,16 @@ impl Pool {
     }
 
     /// Takes an open connection, if there is one. Closes connections that are too old.
+    ///
+    /// Prefers connections that were last used on the current runtime. Other connections must first
+    /// [move](super::stream::StreamState::probe) to it.
     pub(super) fn take(&self) -> Option<Box<Http1Connection>> {
         let now = clock::now();
         let idle_since = now.saturating_sub(self.idle_timeout);
         let opened_at = now.saturating_sub(self.max_age);
         let mut closed = 0;
         let taken = loop {
-            let Some(mut connection) = lock(&self.idle).pop_back() else { break None };
+            let Some(mut connection) = self.pop() else { break None };
             if connection.idle_since >= idle_since && connection.opened_at >= opened_at {
                 if connection.is_open() {
                     break Some(connection);
@@ -77,6 +93,16 @@ impl Pool {
         taken
     }
 
+    fn pop(&self) -> Option<Box<Http1Connection>> {
+        let current = Handle::current().id();
+        let mut idle = lock(&self.idle);
+        let latest = idle.len().checked_sub(1)?;
+        let oldest_searched = idle.len().saturating_sub(MAX_SEARCHED);
+        let is_local = |index: &usize| idle.get(*index).is_some_and(|it| it.runtime == current);
+        let index = (oldest_searched..=latest).rev().find(is_local).unwrap_or(latest);
+        idle.remove(index).map(|it| it.connection)
+    }
+
     /// Returns `connection` to the pool if it is still usable. Otherwise, closes it.
     pub(super) fn keep(self: &Arc<Self>, mut connection: Box<Http1Connection>) {
         let now = clock::now();
@@ -90,7 +116,7 @@ impl Pool {
         let mut idle = lock(&self.idle);
         let was_empty = idle.is_empty();
         let surplus = (idle.len() >= self.max_idle).then(|| idle.pop_front());
-        idle.push_back(connection);
+        idle.push_back(IdleConnection { connection, runtime: Handle::current().id() });
         drop(idle);
         drop(surplus);
         if was_empty {
@@ -122,7 +148,7 @@ impl Pool {
     fn expire(&self, now: MonotonicInstant) -> usize {
         let oldest = now.saturating_sub(self.idle_timeout);
         let mut idle = lock(&self.idle);
-        let old = idle.partition_point(|connection| connection.idle_since < oldest);
+        let old = idle.partition_point(|it| it.connection.idle_since < oldest);
         let expired: Vec<_> = idle.drain(..old).collect();
         let left = idle.len();
         drop(idle);

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::mem;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
@@ -30,6 +32,8 @@ pub struct UpstreamStream<S = Transport> {
     failed_write: Option<io::Error>,
     /// The error of a TLS read, to be returned after the data before it. `tokio_rustls` returns the error first.
     failed_read: Option<io::Error>,
+    /// The runtime that receives the events of the socket.
+    runtime: runtime::Id,
     _socket: Option<OpenSocket>,
 }
 
@@ -69,7 +73,7 @@ pub(super) enum StreamEnd {
 impl StreamState {
     /// Calls `read`, which checks whether the connection can be reused. During this call, a read of this stream fails if
     /// the upstream has sent data or closed the connection. The kernel is asked directly, because the runtime may not
-    /// have noticed this yet.
+    /// have noticed this yet. If the check succeeds, the stream moves to the current runtime.
     pub(super) fn probe<T>(&self, read: impl FnOnce() -> T) -> T {
         self.is_probing.store(true, Ordering::Relaxed);
         let result = read();
@@ -105,6 +109,8 @@ pub trait Socket {
     /// Returns the TCP connection. `None` for streams in memory.
     fn tcp(&self) -> Option<&TcpStream>;
 
+    fn tcp_mut(&mut self) -> Option<&mut TcpStream>;
+
     /// Reads data that is already decrypted, without reading from the socket. Returns the number of bytes.
     fn read_decrypted(&mut self, buf: &mut ReadBuf<'_>) -> usize;
 }
@@ -114,6 +120,13 @@ impl Socket for Transport {
         Some(match self {
             Self::Left(stream) => stream,
             Self::Right(stream) => stream.get_ref().0,
+        })
+    }
+
+    fn tcp_mut(&mut self) -> Option<&mut TcpStream> {
+        Some(match self {
+            Self::Left(stream) => stream,
+            Self::Right(stream) => stream.get_mut().0,
         })
     }
 
@@ -139,8 +152,14 @@ impl UpstreamStream {
 impl<S> UpstreamStream<S> {
     /// `socket` is registered as long as the stream exists.
     pub(super) fn new(stream: S, socket: Option<OpenSocket>) -> Self {
-        let state = Arc::default();
-        Self { stream, state, failed_write: None, failed_read: None, _socket: socket }
+        Self {
+            stream,
+            state: Arc::default(),
+            failed_write: None,
+            failed_read: None,
+            runtime: Handle::current().id(),
+            _socket: socket,
+        }
     }
 
     pub(super) const fn state(&self) -> &Arc<StreamState> {
@@ -159,6 +178,20 @@ impl<S> UpstreamStream<S> {
 }
 
 impl<S: Socket> UpstreamStream<S> {
+    /// Moves the socket to the current runtime. Otherwise, each chunk would wake two threads: that of the runtime on
+    /// which the connection was opened, and the current one. If no file descriptor is free, the socket stays where it
+    /// is.
+    fn move_to_current_runtime(&mut self) {
+        let current = Handle::current().id();
+        if self.runtime != current
+            && let Some(tcp) = self.stream.tcp_mut()
+            && let Ok(moved) = registered_here(tcp)
+        {
+            *tcp = moved;
+            self.runtime = current;
+        }
+    }
+
     /// Waits up to `limit` for a reset by the upstream. Returns whether the upstream has reset the connection.
     pub(super) async fn is_reset_within(&self, limit: Duration) -> bool {
         let reset = async {
@@ -191,6 +224,11 @@ impl<S: Socket> UpstreamStream<S> {
     }
 }
 
+/// Returns a handle of the same socket that is registered with the current runtime.
+fn registered_here(tcp: &TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(tcp.as_fd().try_clone_to_owned()?.into())
+}
+
 /// Interval of checks for RST.
 const RESET_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -200,10 +238,11 @@ impl<S: AsyncRead + Socket + Unpin> AsyncRead for UpstreamStream<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.state.is_probing.load(Ordering::Relaxed)
-            && !self.stream.tcp().is_none_or(tcp::is_silent)
-        {
-            return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+        if self.state.is_probing.load(Ordering::Relaxed) {
+            if !self.stream.tcp().is_none_or(tcp::is_silent) {
+                return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+            }
+            self.move_to_current_runtime();
         }
         // `h2` applies all frames that it has received before it reads again.
         if self.state.awaits_settings.load(Ordering::Relaxed) && self.state.has_received() {
@@ -299,9 +338,38 @@ mod tests {
             None
         }
 
+        fn tcp_mut(&mut self) -> Option<&mut TcpStream> {
+            None
+        }
+
         fn read_decrypted(&mut self, _: &mut ReadBuf<'_>) -> usize {
             0
         }
+    }
+
+    #[test]
+    fn a_probed_stream_does_not_need_the_runtime_that_opened_it() {
+        let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (opener, user) = (runtime(), runtime());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = opener.block_on(async {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            UpstreamStream::new(Transport::Left(stream), None)
+        });
+        let (mut far, _) = listener.accept().unwrap();
+        user.block_on(async {
+            let state = Arc::clone(stream.state());
+            let mut byte = [0];
+            let probed = state.probe(|| {
+                let cx = &mut Context::from_waker(std::task::Waker::noop());
+                Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut byte))
+            });
+            assert!(probed.is_pending());
+            // No thread runs `opener`, so only events of `user` arrive.
+            io::Write::write_all(&mut far, b"x").unwrap();
+            let read = tokio::time::timeout(Duration::from_secs(30), stream.read_u8());
+            assert_eq!(read.await.unwrap().unwrap(), b'x');
+        });
     }
 
     async fn let_tasks_run() {

@@ -1,8 +1,10 @@
 //! Tests the reuse of upstream connections that the upstream closes.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use tokengauge::forward::Retry;
+use tokengauge_listen::Workers;
 use tokengauge_types::event::Direction;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -133,6 +135,35 @@ async fn second(retry: Retry, request: &str, how: Second) -> (String, String) {
     };
     let words = proxy.words().await;
     (lines(&response)[0].to_owned(), words[1].clone())
+}
+
+/// Tests clients on two workers. A worker prefers the connections that it used last, and takes others if there is none.
+#[tokio::test]
+async fn a_worker_prefers_its_connections_to_those_of_others() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.workers = Workers::start(NonZeroUsize::new(2).unwrap()).unwrap();
+    let proxy = setup.start().await;
+    // Each connection goes to the worker with fewer connections.
+    let (mut one, mut upstream_of_one) = proxy.exchange(&backend, GET).await;
+    let (mut two, mut upstream_of_two) = proxy.exchange(&backend, GET).await;
+    let (_three, mut four) = (proxy.client().await, proxy.client().await);
+    upstream_of_one.write(OK).await;
+    one.read_until("ok").await;
+    upstream_of_two.write(OK).await;
+    two.read_until("ok").await;
+
+    one.write(GET).await;
+    upstream_of_one.read_head().await;
+    upstream_of_one.write(OK).await;
+    one.read_until("ok").await;
+    two.write(GET).await;
+    upstream_of_two.read_head().await;
+    // The fourth client has the same worker as the second one, whose connection is in use.
+    four.write(GET).await;
+    upstream_of_one.read_head().await;
+    upstream_of_one.write(OK).await;
+    four.read_until("ok").await;
 }
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
