@@ -58,7 +58,7 @@ pub struct App {
     /// The address of each listener, and whether it serves TLS.
     listeners: Vec<(Address, bool)>,
     admin: SocketAddr,
-    heartbeat: JoinHandle<()>,
+    heartbeats: Vec<JoinHandle<()>>,
     ready: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
     listener_tasks: Vec<JoinHandle<Connections>>,
@@ -173,7 +173,7 @@ impl App {
             stop,
             listener_tasks,
             admin_task: tokio::spawn(admin.serve()),
-            heartbeat: workers.spawn(core.observer.run_heartbeat()),
+            heartbeats: workers.spawn_on_each(|worker| core.observer.run_heartbeat(worker)),
             forwarder,
             routes,
             descriptors,
@@ -259,7 +259,8 @@ impl App {
     /// Shuts the proxy down. `/readyz` fails, and no new connections are accepted. Open streams may continue for
     /// `grace_period`, and are then aborted. At the end, all telemetry is exported.
     pub async fn shutdown(self, grace_period: Duration) -> ShutdownOutcome {
-        let Self { ready, stop, listener_tasks, admin_task, heartbeat, forwarder, core, .. } = self;
+        let Self { ready, stop, listener_tasks, admin_task, heartbeats, forwarder, core, .. } =
+            self;
         ready.store(false, Ordering::Release);
         self_telemetry::shutdown_started(core.channel.open_exchanges(), grace_period);
         stop.send_replace(true);
@@ -280,7 +281,7 @@ impl App {
         for connections in open {
             connections.cut().await;
         }
-        heartbeat.abort();
+        heartbeats.iter().for_each(JoinHandle::abort);
         core.await_last_exchanges().await;
         let flushed = core.stop().await;
         admin_task.abort();

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::iter;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,9 +65,14 @@ impl Workers {
         Self(Arc::new(NonEmpty { first, others: Vec::new() }))
     }
 
-    /// Runs `task` on one of the workers.
-    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-        self.0.first.runtime.spawn(task)
+    /// Runs one task on each worker. `task` creates the task for the worker of the given index, which starts at 0.
+    pub fn spawn_on_each<F>(&self, task: impl Fn(usize) -> F) -> Vec<JoinHandle<()>>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let NonEmpty { first, others } = &*self.0;
+        let workers = iter::once(first).chain(others).enumerate();
+        workers.map(|(index, worker)| worker.runtime.spawn(task(index))).collect()
     }
 
     /// Selects the worker with the fewest connections for a new one.
@@ -91,7 +97,8 @@ impl Worker {
         let runtime = builder
             .thread_name(NAME)
             .max_blocking_threads(max_blocking_threads)
-            .enable_all()
+            .enable_io()
+            .enable_time()
             .build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
@@ -129,20 +136,24 @@ mod tests {
 
     #[test]
     fn tasks_of_a_worker_run_on_its_thread_until_it_is_dropped() {
-        let workers = Workers::start(NonZeroUsize::MIN).unwrap();
+        let workers = Workers::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let (send, receive) = std::sync::mpsc::channel();
-        workers.spawn(async move {
-            tokio::spawn(async move {
-                send.send(thread::current().name().map(str::to_owned)).unwrap();
+        workers.spawn_on_each(|index| {
+            let send = send.clone();
+            async move {
+                send.send((index, thread::current().id())).unwrap();
                 // Keeps the sender until the runtime drops the task.
                 std::future::pending::<()>().await;
                 drop(send);
-            });
+            }
         });
+        drop(send);
         let patience = Duration::from_secs(30);
-        assert_eq!(receive.recv_timeout(patience).unwrap().as_deref(), Some("relay"));
+        let next = || receive.recv_timeout(patience);
+        let ((index, thread), (other_index, other_thread)) = (next().unwrap(), next().unwrap());
+        assert!(index != other_index && thread != other_thread);
         drop(workers);
-        let error = receive.recv_timeout(patience).unwrap_err();
+        let error = next().unwrap_err();
         assert_eq!(error, std::sync::mpsc::RecvTimeoutError::Disconnected);
     }
 }

@@ -29,9 +29,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// ensures that events reported after the last read of the channel do not wait until the next request.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of stored heartbeats, enough for more than a minute. Each read of the channel removes them, so the
-/// limit is reached only if the observer is stuck.
-const MAX_HEARTBEATS: usize = 256;
+/// Maximum number of stored heartbeats, enough for a minute with 16 workers. Each read of the channel removes them, so
+/// the limit is reached only if the observer is stuck.
+const MAX_HEARTBEATS: usize = 4_096;
 
 /// Maximum time for which a reader waits for the state, and maximum time for which it then applies waiting events. Two
 /// readers in a row, such as a scrape and an export, take less than a second.
@@ -61,8 +61,8 @@ struct Shared {
     last_health: Mutex<(MonotonicInstant, ObserverHealth)>,
     /// Number of panics of the thread.
     restarts: AtomicU64,
-    /// Heartbeats since the last read of the channel: times at which the runtime that forwards traffic was responsive.
-    heartbeats: Mutex<Vec<MonotonicInstant>>,
+    /// Heartbeats since the last read of the channel: workers, and times at which they were responsive.
+    heartbeats: Mutex<Vec<(usize, MonotonicInstant)>>,
     #[cfg(test)]
     fault: Mutex<Option<fn()>>,
 }
@@ -176,9 +176,9 @@ impl Observer {
         Some(state.read(|requests, at| read(requests, at, lag)))
     }
 
-    /// Records heartbeats of the runtime that forwards traffic, and never ends. Pauses of the runtime or of the whole
-    /// process therefore do not count as stalls of the backend.
-    pub fn run_heartbeat(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Records heartbeats of a thread that forwards traffic, and never ends. Must run on this thread. Pauses of the thread
+    /// or of the whole process therefore do not count as stalls of the backend.
+    pub fn run_heartbeat(&self, worker: usize) -> impl Future<Output = ()> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         async move {
             let mut interval = tokio::time::interval(InFlightRequests::HEARTBEAT_INTERVAL);
@@ -187,7 +187,7 @@ impl Observer {
                 interval.tick().await;
                 let mut heartbeats = lock(&shared.heartbeats);
                 if heartbeats.len() < MAX_HEARTBEATS {
-                    heartbeats.push(clock::now());
+                    heartbeats.push((worker, clock::now()));
                 }
             }
         }
@@ -295,8 +295,8 @@ impl ObserverState {
         // Heartbeats are read after a shard. An event that a pause delayed therefore has an earlier timestamp than the
         // heartbeat after the pause.
         let beat = |requests: &mut InFlightRequests| {
-            for at in lock(&shared.heartbeats).drain(..) {
-                requests.record_heartbeat(at);
+            for (worker, at) in lock(&shared.heartbeats).drain(..) {
+                requests.record_heartbeat(worker, at);
             }
         };
         let channel = &shared.channel;

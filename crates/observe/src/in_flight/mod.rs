@@ -102,7 +102,7 @@ pub struct StreamView {
 }
 
 impl InFlightRequests {
-    /// Time between two heartbeats of the runtime. See [`record_heartbeat`](Self::record_heartbeat).
+    /// Time between two heartbeats of a thread that forwards traffic. See [`record_heartbeat`](Self::record_heartbeat).
     pub const HEARTBEAT_INTERVAL: Duration = pauses::HEARTBEAT_INTERVAL;
 
     /// Default limit in bytes for the memory of all parsers, enough for 1,000 concurrent gzip streams.
@@ -199,9 +199,9 @@ impl InFlightRequests {
         self.count_streams_in_slices(at);
     }
 
-    /// Records that the runtime that forwards traffic was responsive at `at`. See [`PauseDetector`].
-    pub fn record_heartbeat(&mut self, at: MonotonicInstant) {
-        let late = self.pauses.record_heartbeat(at);
+    /// Records that the thread `worker`, which forwards traffic, was responsive at `at`. See [`PauseDetector`].
+    pub fn record_heartbeat(&mut self, worker: usize, at: MonotonicInstant) {
+        let late = self.pauses.record_heartbeat(worker, at);
         self.sinks.instruments.record_delay(Component::Runtime, late);
     }
 

@@ -321,19 +321,19 @@ fn attributes_a_stall_to_a_client_that_does_not_read() {
 fn attributes_a_stall_to_a_pause_of_this_process() {
     let mut scene = Scene::stream();
     for beat in 0..4 {
-        scene.requests.record_heartbeat(at(beat * 250));
+        scene.requests.record_heartbeat(0, at(beat * 250));
     }
     scene.token(1_000);
     // The process is stopped for a minute. The chunk that waited in the kernel is then processed before the heartbeat.
     scene.token(61_000);
-    scene.requests.record_heartbeat(at(61_001));
+    scene.requests.record_heartbeat(0, at(61_001));
     scene.sweep(61_002);
     assert_eq!(scene.stalls(&[]), 0);
     let late = scene.metric("tokengauge_self_scheduling_delay_seconds_sum", &["runtime"]);
     assert!((late - 60.001).abs() < 1e-9, "due at 1,000: {late}");
     // From now on, the process runs and the backend is slow.
     for beat in 1..=10 {
-        scene.requests.record_heartbeat(at(61_001 + beat * 250));
+        scene.requests.record_heartbeat(0, at(61_001 + beat * 250));
     }
     scene.sweep(63_050);
     assert_eq!(scene.stalls(&["next_token"]), 1);

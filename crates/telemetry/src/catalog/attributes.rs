@@ -56,7 +56,7 @@ attributes! {
     BACKEND_STAGE "tokengauge.backend_stage" Closed(&["queue", "load", "prefill", "decode", "total"]), "Phase measured by the backend: waiting, loading the model, reading the prompt, generating, or all of them.";
     STALL_PHASE "tokengauge.stall_phase" Closed(&["first_token", "next_token"]), "The token that the stream has not delivered yet.";
     STALL_KIND "tokengauge.stall_kind" Closed(&["silent", "keep_alive_only"]), "What arrived during the stall: nothing, or only keep-alives, comments and events without a token.";
-    COMPONENT "tokengauge.component" Closed(&["runtime", "observer"]), "Delayed component: the runtime that forwards bytes, or the observer thread.";
+    COMPONENT "tokengauge.component" Closed(&["runtime", "observer"]), "Delayed component: a thread that forwards bytes, or the observer thread.";
     PRECISION "tokengauge.precision" Closed(&["exact", "upper_bound"]), "`exact`: queued here + waiting in the engine, as the engine reports. `upper_bound`: queued here + waiting for the first token, an upper bound.";
     QUEUE_LOCATION "tokengauge.queue_location" Closed(&["edge", "admission", "backend"]), "Where the call was queued: before this proxy (from `X-Request-Start` or `X-Queue-Start`), by the concurrency limit of the route, or in the backend as the backend reports.";
     LIMIT_TYPE "tokengauge.limit_type" Closed(&["requests", "tokens", "input_tokens", "output_tokens"]), "What the rate limit applies to. `tokens`: input and output together.";

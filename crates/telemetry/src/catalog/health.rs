@@ -59,7 +59,7 @@ metrics! {
     SELF_IMPLAUSIBLE "tokengauge.self.implausible_values" Counter "{number}" by [&[UPSTREAM]],
         "Values of an engine that are implausible and were ignored: negative, not finite, a ratio above 1, more hits than queries.";
     SELF_SCHEDULING_DELAY "tokengauge.self.scheduling_delay" Histogram "s" by [&[COMPONENT]] buckets DELAYS times 2,
-        "Scheduling delay of this proxy: a blocked runtime, a stopped process, or a machine without spare cores. Runtime delays of 100 ms and more are excluded from stalls.";
+        "Scheduling delay of this proxy: a blocked thread, a stopped process, or a machine without spare cores. Delays of `runtime` of 100 ms and more are excluded from stalls.";
     CPU_TIME "process.cpu.time" Counter "s" by [&[CPU_MODE]] times 2,
         "CPU time of this process. Linux only.";
     MEMORY "process.memory.usage" UpDownCounter "By",
