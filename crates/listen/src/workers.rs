@@ -23,10 +23,10 @@ const MAX_BLOCKING_THREADS: usize = 512;
 ///
 /// The threads end when the last clone is dropped. They drop the tasks that are still running.
 #[derive(Clone, Debug)]
-pub struct Workers(Arc<NonEmpty>);
+pub struct Workers(Arc<WorkerList>);
 
 #[derive(Debug)]
-struct NonEmpty {
+struct WorkerList {
     first: Worker,
     others: Vec<Worker>,
 }
@@ -53,7 +53,7 @@ impl Workers {
         let start = || Worker::start(max_blocking_threads);
         let first = start()?;
         let others = (1..count.get()).map(|_| start()).collect::<io::Result<_>>()?;
-        Ok(Self(Arc::new(NonEmpty { first, others })))
+        Ok(Self(Arc::new(WorkerList { first, others })))
     }
 
     /// Serves connections on the current runtime instead of separate threads.
@@ -62,7 +62,7 @@ impl Workers {
     /// Panics outside a Tokio runtime.
     pub fn current() -> Self {
         let first = Worker::new(Handle::current(), None);
-        Self(Arc::new(NonEmpty { first, others: Vec::new() }))
+        Self(Arc::new(WorkerList { first, others: Vec::new() }))
     }
 
     /// Runs one task on each worker. `task` creates the task for the worker of the given index, which starts at 0.
@@ -70,14 +70,14 @@ impl Workers {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let NonEmpty { first, others } = &*self.0;
+        let WorkerList { first, others } = &*self.0;
         let workers = iter::once(first).chain(others).enumerate();
         workers.map(|(index, worker)| worker.runtime.spawn(task(index))).collect()
     }
 
     /// Selects the worker with the fewest connections for a new one.
     pub(super) fn assign(&self) -> (&Handle, Assignment) {
-        let NonEmpty { first, others } = &*self.0;
+        let WorkerList { first, others } = &*self.0;
         let load = |worker: &Worker| worker.connections.load(Ordering::Relaxed);
         let fewest = |best, other| if load(other) < load(best) { other } else { best };
         let worker = others.iter().fold(first, fewest);
