@@ -18,8 +18,9 @@ const MAX_BLOCKING_THREADS: usize = 512;
 
 /// Threads that serve connections, each with a single-threaded runtime.
 ///
-/// All tasks of a connection run on the same worker. A chunk therefore never waits until another thread wakes up. A
-/// connection never moves to another worker, so a new connection goes to the worker with the fewest open connections.
+/// All tasks of a connection run on the same worker. If the upstream connection does as well, a chunk never waits until
+/// another thread wakes up. A connection of a client never moves to another worker, so a new one goes to the worker with
+/// the fewest open connections.
 ///
 /// The threads end when the last clone is dropped. They drop the tasks that are still running.
 #[derive(Clone, Debug)]
