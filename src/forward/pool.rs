@@ -29,7 +29,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct IdleConnection {
     connection: Box<Http1Connection>,
-    /// The runtime that receives the events of the socket.
+    /// The runtime on which the connection was last used.
     runtime: runtime::Id,
 }
 
@@ -96,10 +96,9 @@ impl Pool {
     fn pop(&self) -> Option<Box<Http1Connection>> {
         let current = Handle::current().id();
         let mut idle = lock(&self.idle);
-        let latest = idle.len().checked_sub(1)?;
-        let oldest_searched = idle.len().saturating_sub(MAX_SEARCHED);
-        let is_local = |index: &usize| idle.get(*index).is_some_and(|it| it.runtime == current);
-        let index = (oldest_searched..=latest).rev().find(is_local).unwrap_or(latest);
+        let mut latest = idle.iter().rev().take(MAX_SEARCHED);
+        let newer = latest.position(|it| it.runtime == current).unwrap_or(0);
+        let index = idle.len().checked_sub(newer + 1)?;
         idle.remove(index).map(|it| it.connection)
     }
 
