@@ -21,6 +21,7 @@ use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2};
 use super::exchanges::{Exchanges, Leftover};
 use super::limit::Limit;
+use super::log_throttle::LogThrottle;
 use super::replay::ReplayStream;
 use super::service::{CountingService, RequestSettings};
 use super::socket::Accepted;
@@ -74,6 +75,7 @@ pub(super) struct Server {
     tls: Option<Arc<Acceptor>>,
     limits: WaitLimits,
     requests: RequestSettings,
+    open_failures: Arc<LogThrottle>,
 }
 
 /// Maximum number of response bytes that are buffered for a client, per HTTP/1 connection or HTTP/2 stream. Also the
@@ -120,6 +122,7 @@ impl Server {
                 body_timeout: config.body_timeout,
                 state: Arc::clone(state),
             },
+            open_failures: Arc::default(),
         }
     }
 
@@ -141,8 +144,12 @@ impl Server {
     ) {
         let server = self.clone();
         runtime.spawn(async move {
-            if let Err(error) = server.open(accepted, &handler, client).await {
-                tracing::warn!(%error, "cannot serve a new connection");
+            if let Err(error) = server.open(accepted, &handler, client).await
+                && server.open_failures.is_due()
+            {
+                let message = "cannot wait for data of a new connection, so it was closed; if this \
+                     recurs, raise the limit of watched files (sysctl fs.epoll.max_user_watches)";
+                tracing::warn!(%error, "{message}");
             }
         });
     }

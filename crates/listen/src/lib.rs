@@ -5,9 +5,9 @@
 //! are closed:
 //!
 //! ```text
-//! let connections = listener.serve(service_for, workers, stop).await;   // no longer accepting
-//! let left = connections.finish(drain).await;                      // those still open when the time was up
-//! forwarder.cut();                                                // what ends from here on was cut by this proxy
+//! let connections = listener.serve(service_for, workers, shutdown).await;  // no longer accepting
+//! let left = connections.finish(drain).await;                              // those still open when the time was up
+//! forwarder.cut();                                                         // the proxy cut what ends from here on
 //! connections.cut().await;
 //! ```
 
