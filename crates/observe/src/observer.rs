@@ -285,7 +285,7 @@ impl Shared {
 impl ObserverState {
     fn read<T>(&mut self, read: impl FnOnce(&mut InFlightRequests, MonotonicInstant) -> T) -> T {
         let now = clock::now();
-        self.requests.sweep(now);
+        self.requests.sweep_all(now);
         read(&mut self.requests, now)
     }
 

@@ -47,6 +47,11 @@ impl TcpInfoReader {
         self.queries = 0;
     }
 
+    /// Returns whether the number of queries since the last check is below the limit.
+    pub(super) const fn may_query(&self) -> bool {
+        self.query.is_some() && self.queries < MAX_QUERIES
+    }
+
     /// Queries the connection to the client and the connection to the upstream. With `again`, a connection that was
     /// already queried is queried again.
     pub(super) fn read(&mut self, connections: &mut Connections, again: bool) {
@@ -66,6 +71,11 @@ impl std::fmt::Debug for TcpInfoReader {
 }
 
 impl Connections {
+    /// Returns whether the kernel has answered for each open connection.
+    pub(super) const fn are_read(&self) -> bool {
+        self.client.is_read() && self.upstream.is_read()
+    }
+
     pub(super) fn report(&self) -> Network {
         Network { client: self.client.report(), upstream: self.upstream.report() }
     }
@@ -75,6 +85,10 @@ impl PeerConnection {
     /// Sets another connection, and discards the statistics of the previous one.
     pub(super) fn set(&mut self, connection: Option<Arc<TcpConnection>>) {
         *self = Self { connection, info: None };
+    }
+
+    const fn is_read(&self) -> bool {
+        self.connection.is_none() || self.info.is_some()
     }
 
     /// Returns whether a query was made.

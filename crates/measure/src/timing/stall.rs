@@ -82,12 +82,33 @@ impl StallThresholds {
             next_token: route.inter_token_after,
         }
     }
+
+    const fn in_phase(self, phase: StallPhase) -> Duration {
+        match phase {
+            StallPhase::FirstToken => self.first_token,
+            StallPhase::NextToken => self.next_token,
+        }
+    }
+
+    fn shortest(self) -> Duration {
+        self.first_token.min(self.next_token)
+    }
 }
 
 /// Measures how long a stream has been without a token. The clock starts at admission, and restarts with each part of
 /// the upload and at each token. It stops while the client does not read and while this process is paused.
 #[derive(Clone, Debug, Default)]
 pub struct StallClock {
+    silence: Silence,
+    /// A lower bound of both thresholds.
+    min_threshold: Duration,
+    current: Option<Stall>,
+    stalls: Stalls,
+}
+
+/// The time since the last token or progress.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silence {
     phase: StallPhase,
     /// Time of the last token or progress. `None` while the clock is stopped.
     since: Option<MonotonicInstant>,
@@ -99,14 +120,17 @@ pub struct StallClock {
     paused: Duration,
     /// Arrivals without a token since `since`.
     arrivals: u32,
-    current: Option<Stall>,
-    stalls: Stalls,
 }
 
 impl StallClock {
+    /// Creates a clock for a stream whose thresholds will be `thresholds` or longer.
+    pub fn new(thresholds: StallThresholds) -> Self {
+        Self { min_threshold: thresholds.shortest(), ..Self::default() }
+    }
+
     /// Returns the start of the silence.
     pub const fn since(&self) -> Option<MonotonicInstant> {
-        self.since
+        self.silence.since
     }
 
     pub const fn is_stalled(&self) -> bool {
@@ -114,28 +138,24 @@ impl StallClock {
     }
 
     pub const fn phase(&self) -> StallPhase {
-        self.phase
+        self.silence.phase
     }
 
     /// Restarts the clock because the backend received or produced data. If the stream was stalled, returns the stall
     /// with its duration.
     pub fn restart(&mut self, at: MonotonicInstant, phase: StallPhase) -> Option<Stall> {
         let ended = self.stop(at);
-        self.phase = phase;
-        self.since = Some(at);
+        self.silence = Silence { phase, since: Some(at), ..Silence::default() };
         ended
     }
 
     /// Stops the clock because no further token is expected. If the stream was stalled, returns the stall with its
     /// duration.
     pub fn stop(&mut self, at: MonotonicInstant) -> Option<Stall> {
-        let lasted = self.idle(at);
-        *self = Self {
-            current: self.current,
-            stalls: std::mem::take(&mut self.stalls),
-            ..Self::default()
-        };
-        let stall = Stall { lasted, ..self.current.take()? };
+        let silence = std::mem::take(&mut self.silence);
+        let current = self.current.take()?;
+        let lasted = silence.idle(at);
+        let stall = Stall { lasted, ..current };
         self.stalls.total += lasted.unwrap_or_default();
         if let Some(kept) = self
             .stalls
@@ -150,13 +170,13 @@ impl StallClock {
 
     /// Records an arrival without a token.
     pub const fn record_arrival(&mut self) {
-        self.arrivals = self.arrivals.saturating_add(1);
+        self.silence.arrivals = self.silence.arrivals.saturating_add(1);
     }
 
     /// Records that the client did not read for `time` before the next data arrived.
     pub fn record_blocked(&mut self, time: Duration) {
-        self.blocked += time;
-        self.pending = Duration::ZERO;
+        self.silence.blocked += time;
+        self.silence.pending = Duration::ZERO;
     }
 
     /// Checks for a stall at `at`. Returns a stall only once, when the silence crosses the threshold; its `raised` is
@@ -172,20 +192,18 @@ impl StallClock {
         paused: Duration,
         thresholds: StallThresholds,
     ) -> Option<Stall> {
-        let begun = self.since?;
-        (self.pending, self.paused) = (pending, paused);
+        let begun = self.since()?;
+        (self.silence.pending, self.silence.paused) = (pending, paused);
         if self.is_stalled() {
             return None;
         }
-        let (threshold, opening) = match self.phase {
-            // The first event of a response only acknowledges the request and is not a ping.
-            StallPhase::FirstToken => (thresholds.first_token, 1),
-            StallPhase::NextToken => (thresholds.next_token, 0),
-        };
-        let over = self.idle(at)?.checked_sub(threshold)?;
+        let phase = self.phase();
+        // The first event of a response only acknowledges the request and is not a ping.
+        let opening = u32::from(phase == StallPhase::FirstToken);
+        let over = self.idle(at)?.checked_sub(thresholds.in_phase(phase))?;
         let stall = Stall {
-            phase: self.phase,
-            kind: if self.arrivals > opening {
+            phase,
+            kind: if self.silence.arrivals > opening {
                 StallKind::KeepAliveOnly
             } else {
                 StallKind::Silent
@@ -205,13 +223,41 @@ impl StallClock {
     /// Returns how long the backend has been silent at `at`, minus the delays by the client and this proxy known at the
     /// last check.
     pub fn idle(&self, at: MonotonicInstant) -> Option<Duration> {
-        let excused = self.blocked + self.pending + self.paused;
-        Some(at.since(self.since?).saturating_sub(excused))
+        self.silence.idle(at)
+    }
+
+    /// Returns whether a stall lasts, or whether a check at `at` could find one.
+    pub fn may_be_stalled(&self, at: MonotonicInstant) -> bool {
+        self.is_stalled() || self.since().is_some_and(|since| at.since(since) >= self.min_threshold)
+    }
+
+    /// Returns the earliest time at which a check could find a new stall, after a check at `at`. Tokens that arrive in
+    /// the meantime only postpone a stall.
+    pub fn next_stall(
+        &self,
+        at: MonotonicInstant,
+        thresholds: StallThresholds,
+    ) -> MonotonicInstant {
+        let after_restart = at + thresholds.shortest();
+        match self.idle(at).filter(|_| !self.is_stalled()) {
+            Some(idle) => {
+                let left = thresholds.in_phase(self.phase()).saturating_sub(idle);
+                after_restart.min(at + left)
+            }
+            None => after_restart,
+        }
     }
 
     /// Returns the stalls of the finished request.
     pub fn into_stalls(self) -> Stalls {
         self.stalls
+    }
+}
+
+impl Silence {
+    fn idle(&self, at: MonotonicInstant) -> Option<Duration> {
+        let excused = self.blocked + self.pending + self.paused;
+        Some(at.since(self.since?).saturating_sub(excused))
     }
 }
 
@@ -304,6 +350,23 @@ mod tests {
         let mut clock = streaming(0);
         assert_eq!(clock.check(at(60_000), Duration::ZERO, millis(59_000), THRESHOLDS), None);
         assert!(clock.check(at(61_000), Duration::ZERO, millis(59_000), THRESHOLDS).is_some());
+    }
+
+    #[test]
+    fn the_next_stall_is_predicted_from_the_silence_and_the_shortest_threshold() {
+        let mut clock = StallClock::new(THRESHOLDS);
+        assert_eq!(clock.next_stall(at(0), THRESHOLDS), at(2_000), "a token can start the clock");
+        clock.restart(at(0), StallPhase::FirstToken);
+        assert_eq!(clock.next_stall(at(1_000), THRESHOLDS), at(3_000), "a token can come first");
+        assert_eq!(clock.next_stall(at(29_500), THRESHOLDS), at(30_000));
+        assert!(!clock.may_be_stalled(at(1_999)));
+        assert!(clock.may_be_stalled(at(2_000)));
+        clock.restart(at(40_000), StallPhase::NextToken);
+        clock.check(at(41_000), millis(500), Duration::ZERO, THRESHOLDS);
+        assert_eq!(clock.next_stall(at(41_000), THRESHOLDS), at(42_500), "0.5 s are the client's");
+        assert!(check(&mut clock, 42_500).is_some());
+        assert_eq!(clock.next_stall(at(42_500), THRESHOLDS), at(44_500), "a new one needs a token");
+        assert!(clock.may_be_stalled(at(42_501)), "the stall lasts");
     }
 
     #[test]

@@ -72,12 +72,14 @@ impl Exchange {
         open.whole_path = None;
         let mut connections = Connections::default();
         connections.client.set(open.connection.take());
+        // A request that asks for reasoning has a longer threshold.
+        let stall_clock = StallClock::new(StallThresholds::for_route(&open.route, false));
         Self {
             id,
             open,
             limiter,
             points: Timestamps { accept: at, ..Timestamps::default() },
-            stall_clock: StallClock::default(),
+            stall_clock,
             connected: None,
             connections,
             head: None,
@@ -172,6 +174,17 @@ impl Exchange {
         if let Some(stall) = stall {
             out(LiveSample::Stalled(stall));
         }
+    }
+
+    /// Returns whether [`check_stall`](Self::check_stall) could report anything. Reads less memory.
+    pub fn may_be_stalled(&self, at: MonotonicInstant) -> bool {
+        self.stall_clock.may_be_stalled(at)
+    }
+
+    /// Returns the earliest time at which [`check_stall`](Self::check_stall) could find a new stall, after a check at
+    /// `at`. Only body bytes may arrive in the meantime.
+    pub fn next_stall(&self, at: MonotonicInstant) -> MonotonicInstant {
+        self.stall_clock.next_stall(at, self.stall_thresholds())
     }
 
     /// Returns the phase of the open request, for the in-flight gauges.

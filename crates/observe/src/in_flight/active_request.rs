@@ -19,6 +19,10 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::Label;
 
+/// Maximum time between two periodic checks of a request. A check also records the time of the stream in metrics, so
+/// that their rates stay smooth.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(super) struct ActiveRequest {
     pub(super) exchange: Exchange,
@@ -80,6 +84,17 @@ impl ActiveRequest {
         if let Some(sample) = stall {
             self.record_stall(sample, instruments);
         }
+    }
+
+    /// Returns when the next periodic check is due, after a check at `at`. Only body bytes may arrive in the meantime;
+    /// after any other event, a check is due at once.
+    pub(super) fn next_check(&self, at: MonotonicInstant) -> MonotonicInstant {
+        if self.deadlines.are_unknown() {
+            return at;
+        }
+        let deadline = self.deadlines.next().map(|after| self.exchange.points.accept + after);
+        let next = self.exchange.next_stall(at).min(at + MAX_CHECK_INTERVAL);
+        deadline.map_or(next, |deadline| next.min(deadline))
     }
 
     /// Returns for how long the client has not read, without the time that events have already reported. The time

@@ -46,6 +46,12 @@ impl Deadlines {
         self.open = None;
     }
 
+    /// Returns the time after accept at which the next time limit can count as exceeded. `None` if there is none.
+    pub(super) fn next(&self) -> Option<Duration> {
+        let next = self.open.iter().flatten().map(|deadline| deadline.limit).min();
+        next.map(|limit| limit + OBSERVATION_DELAY)
+    }
+
     /// Returns the indices of the SLOs whose time limit was exceeded since the last call. `waited` is the time since
     /// accept, without the time in which the client did not read.
     pub(super) fn miss(

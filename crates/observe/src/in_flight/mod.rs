@@ -54,7 +54,7 @@ impl std::fmt::Debug for Sinks {
 #[derive(Debug)]
 pub struct InFlightRequests {
     /// Open requests by id. Ids are consecutive numbers from this process, so a client cannot cause hash collisions.
-    requests: FxHashMap<ExchangeId, Box<ActiveRequest>>,
+    requests: FxHashMap<ExchangeId, OpenRequest>,
     load: Load,
     pub slos: slo::SloTracker,
     /// Detects workload drift: compares the lengths of requests and responses with a baseline.
@@ -75,6 +75,16 @@ pub struct InFlightRequests {
     health: ObserverHealth,
     costs: Costs,
     sinks: Sinks,
+}
+
+/// An open request, and when its next periodic check is due. Most checks only read this time, which is next to the
+/// times of other requests in memory.
+#[derive(Debug)]
+struct OpenRequest {
+    request: Box<ActiveRequest>,
+    check_due: MonotonicInstant,
+    /// Whether the kernel has not been asked yet for the statistics of a connection.
+    awaits_tcp_info: bool,
 }
 
 /// A stream as reported by `/streams`. Contains no text of the request or the response.
@@ -142,7 +152,7 @@ impl InFlightRequests {
         match event {
             ObserverEvent::RequestHead(open) => self.open(exchange, at, open),
             ObserverEvent::End(ending) => {
-                let Some(request) = self.requests.remove(&exchange) else {
+                let Some(OpenRequest { request, .. }) = self.requests.remove(&exchange) else {
                     return;
                 };
                 if catch_unwind(AssertUnwindSafe(|| self.end(*request, at, ending))).is_err() {
@@ -176,13 +186,18 @@ impl InFlightRequests {
         self.apply(TimestampedEvent { event, ..entry }, &[]);
     }
 
-    /// Checks all open requests for stalls and exceeded time limits, and records the time of streams. Called about
-    /// every 250 ms while a request is open. If a check panics, only the observation of that request ends.
+    /// Checks the open requests for stalls and exceeded time limits, and records the time of streams. Skips requests for
+    /// which nothing can be due. Called about every 250 ms while a request is open. If a check panics, only the
+    /// observation of that request ends.
     pub fn sweep(&mut self, at: MonotonicInstant) {
         let Self { requests, tcp_info, pauses, sinks, slos, .. } = self;
         let instruments = &sinks.instruments;
         tcp_info.begin_sweep();
-        for request in requests.values_mut() {
+        for OpenRequest { request, check_due, awaits_tcp_info } in requests.values_mut() {
+            let asks_kernel = *awaits_tcp_info && tcp_info.may_query();
+            if at < *check_due && !asks_kernel {
+                continue;
+            }
             let swept = catch_unwind(AssertUnwindSafe(|| {
                 tcp_info.read(&mut request.exchange.connections, false);
                 request.record_time(at, Duration::ZERO, instruments);
@@ -191,12 +206,27 @@ impl InFlightRequests {
                 for missed in request.take_missed_deadlines(at, slos) {
                     slos.record(at, missed, MISSED);
                 }
+                request.next_check(at)
             }));
-            if swept.is_err() {
+            *check_due = swept.unwrap_or_else(|_| {
                 request.exchange.abort();
-            }
+                at
+            });
+            *awaits_tcp_info = !request.exchange.connections.are_read();
         }
         self.count_streams_in_slices(at);
+    }
+
+    /// Like [`sweep`](Self::sweep), but checks all open requests, so that values that are read next are current.
+    pub fn sweep_all(&mut self, at: MonotonicInstant) {
+        self.make_checks_due();
+        self.sweep(at);
+    }
+
+    fn make_checks_due(&mut self) {
+        for open in self.requests.values_mut() {
+            open.check_due = MonotonicInstant::ZERO;
+        }
     }
 
     /// Records that the thread `worker`, which forwards traffic, was responsive at `at`. See [`PauseDetector`].
@@ -219,7 +249,7 @@ impl InFlightRequests {
             .enumerate()
             .map(|(place, reading)| (reading.route_key.clone(), place))
             .collect();
-        for request in self.requests.values() {
+        for OpenRequest { request, .. } in self.requests.values() {
             let place = places.get(&request.route_key);
             let reading = place.and_then(|place| load.routes.get_mut(*place));
             let stall_clock = request.exchange.stall_clock();
@@ -294,7 +324,7 @@ impl InFlightRequests {
     /// Returns all open requests, oldest first.
     pub fn streams(&self, at: MonotonicInstant) -> Vec<StreamView> {
         let mut views: Vec<StreamView> =
-            self.requests.values().map(|request| request.view(at)).collect();
+            self.requests.values().map(|open| open.request.view(at)).collect();
         views.sort_by_key(|view| view.request_number);
         views
     }
@@ -344,16 +374,20 @@ impl InFlightRequests {
             is_counted_lost: false,
             identity,
         };
-        self.requests.insert(id, Box::new(request));
+        let request = Box::new(request);
+        self.requests.insert(id, OpenRequest { request, check_due: at, awaits_tcp_info: false });
     }
 
     fn step(&mut self, id: ExchangeId, at: MonotonicInstant, event: ObserverEvent, bytes: &[u8]) {
         let Self { requests, load, slos, pauses, backends, quotas, health, sinks, .. } = self;
         // An event after the end of an exchange finds no open request. Such events come from a request body that is
         // still being sent.
-        let Some(request) = requests.get_mut(&id) else {
+        let Some(OpenRequest { request, check_due, .. }) = requests.get_mut(&id) else {
             return;
         };
+        if !matches!(event, ObserverEvent::Body { .. }) {
+            *check_due = at;
+        }
         if matches!(event, ObserverEvent::Admitted) {
             let depth = load.queue_depth_with(&request.route_key, request.state);
             request.exchange.queue_depth = u32::try_from(depth).unwrap_or(u32::MAX);
@@ -364,7 +398,9 @@ impl InFlightRequests {
         } else {
             Duration::ZERO
         };
-        request.check_stall(at, blocked, pauses, &sinks.instruments);
+        if request.exchange.may_be_stalled(at) {
+            request.check_stall(at, blocked, pauses, &sinks.instruments);
+        }
         if let ObserverEvent::Body { direction: Direction::Response, .. } = &event {
             request.arrived = Some(at);
         }

@@ -3,8 +3,8 @@
 //!
 //! The parent module reports finished requests to the other SLOs.
 
-use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
+use crate::in_flight::{InFlightRequests, OpenRequest};
 use tokengauge_measure::slo::{Objective, SloTracker, Subject};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Name;
@@ -13,10 +13,11 @@ impl InFlightRequests {
     /// Replaces the objectives. Unchanged objectives keep their history.
     pub fn set_objectives(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         self.slos.replace(at, objectives);
-        for request in self.requests.values_mut() {
+        for OpenRequest { request, .. } in self.requests.values_mut() {
             request.slices = None;
             request.deadlines.reset();
         }
+        self.make_checks_due();
     }
 
     /// Reports the number of open streams to each SLO that judges minutes of the whole system.
@@ -25,7 +26,7 @@ impl InFlightRequests {
             return;
         }
         let mut streams: Vec<usize> = Vec::new();
-        for request in self.requests.values_mut() {
+        for OpenRequest { request, .. } in self.requests.values_mut() {
             if request.is_served(at)
                 && let Some(slices) = request.slices(&self.slos)
             {

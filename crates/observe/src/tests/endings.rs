@@ -74,7 +74,7 @@ impl Stage {
 
     /// Runs the periodic work of the observer, and updates the gauges.
     pub(super) fn sweep(&mut self, millis: u64) {
-        self.requests.sweep(at(millis));
+        self.requests.sweep_all(at(millis));
         *self.snapshot.lock().unwrap() = self.requests.snapshot(at(millis));
     }
 

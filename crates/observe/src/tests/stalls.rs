@@ -3,6 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::{STREAMED, at, chunk, open};
 use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::load::StalledStreams;
@@ -338,6 +341,69 @@ fn attributes_a_stall_to_a_pause_of_this_process() {
     scene.sweep(63_050);
     assert_eq!(scene.stalls(&["next_token"]), 1);
     assert!(scene.end(63_100).0.first[0].raised >= MonotonicInstant::from_secs(63));
+}
+
+#[test]
+fn a_check_is_skipped_until_something_can_be_due() {
+    let mut scene = Scene::stream();
+    scene.token(300);
+    let time = |scene: &Scene| {
+        scene.metric("tokengauge_stream_active_time_seconds_total", &["\"streaming\""])
+    };
+    scene.sweep(500);
+    let first = time(&scene);
+    let later = |scene: &Scene| time(scene) - first;
+    assert!(later(scene.sweep(1_499)) < 0.1, "nothing can be due");
+    assert!(later(scene.sweep(1_500)) > 0.9, "a second has passed");
+    scene.requests.sweep_all(at(1_600));
+    assert!(later(&scene) > 1.0, "a reader needs current values");
+    scene.head(1, 1_700, 200);
+    assert!(later(scene.sweep(1_800)) > 1.2, "another event than a body can change what is due");
+}
+
+/// What arrives after a pause, in the test below.
+#[derive(Clone, Copy, Debug)]
+enum Arrival {
+    Token,
+    KeepAlive,
+    /// A token that the client reads late.
+    ReadLate,
+}
+
+fn arrivals() -> impl Strategy<Value = Vec<(u64, Arrival)>> {
+    let kind = prop_oneof![Just(Arrival::Token), Just(Arrival::KeepAlive), Just(Arrival::ReadLate)];
+    vec((0..5_000_u64, kind), 1..20)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Compares the sweep that skips checks with a sweep that checks all requests.
+    #[test]
+    fn skipped_checks_miss_no_stall(arrivals in arrivals()) {
+        let views = [InFlightRequests::sweep, InFlightRequests::sweep_all].map(|sweep| {
+            let (mut scene, mut now, mut swept) = (Scene::stream(), 200, 0);
+            let mut views = Vec::new();
+            for (pause, kind) in &arrivals {
+                now += pause;
+                while swept + 250 <= now {
+                    swept += 250;
+                    sweep(&mut scene.requests, at(swept));
+                    let stalled = scene.requests.streams(at(swept)).iter().any(|view| view.stalled);
+                    views.push((swept, stalled));
+                }
+                let token = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
+                let (text, blocked) = match kind {
+                    Arrival::Token => (token.as_str(), 0),
+                    Arrival::KeepAlive => (": ping\n\n", 0),
+                    Arrival::ReadLate => (token.as_str(), pause / 2),
+                };
+                scene.report(1, now, arrival(Direction::Response, text, blocked), text);
+            }
+            (views, scene.end(now).0)
+        });
+        prop_assert_eq!(&views[0], &views[1]);
+    }
 }
 
 #[test]
