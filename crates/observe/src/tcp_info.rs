@@ -47,7 +47,7 @@ impl TcpInfoReader {
         self.queries = 0;
     }
 
-    /// Returns whether the number of queries since the last check is below the limit.
+    /// Returns whether a query is possible: the platform supports it, and the limit is not reached.
     pub(super) const fn may_query(&self) -> bool {
         self.query.is_some() && self.queries < MAX_QUERIES
     }

@@ -92,7 +92,7 @@ impl ActiveRequest {
         if self.deadlines.are_unknown() {
             return at;
         }
-        let deadline = self.deadlines.next().map(|after| self.exchange.points.accept + after);
+        let deadline = self.deadlines.next_limit().map(|after| self.exchange.points.accept + after);
         let next = self.exchange.next_stall(at).min(at + MAX_CHECK_INTERVAL);
         deadline.map_or(next, |deadline| next.min(deadline))
     }

@@ -47,7 +47,7 @@ impl Deadlines {
     }
 
     /// Returns the time after accept at which the next time limit can count as exceeded. `None` if there is none.
-    pub(super) fn next(&self) -> Option<Duration> {
+    pub(super) fn next_limit(&self) -> Option<Duration> {
         let next = self.open.iter().flatten().map(|deadline| deadline.limit).min();
         next.map(|limit| limit + OBSERVATION_DELAY)
     }

@@ -83,8 +83,8 @@ pub struct InFlightRequests {
 struct OpenRequest {
     request: Box<ActiveRequest>,
     check_due: MonotonicInstant,
-    /// Whether the kernel has not been asked yet for the statistics of a connection.
-    awaits_tcp_info: bool,
+    /// Whether the TCP statistics of a connection are not known yet.
+    lacks_tcp_info: bool,
 }
 
 /// A stream as reported by `/streams`. Contains no text of the request or the response.
@@ -193,8 +193,8 @@ impl InFlightRequests {
         let Self { requests, tcp_info, pauses, sinks, slos, .. } = self;
         let instruments = &sinks.instruments;
         tcp_info.begin_sweep();
-        for OpenRequest { request, check_due, awaits_tcp_info } in requests.values_mut() {
-            let asks_kernel = *awaits_tcp_info && tcp_info.may_query();
+        for OpenRequest { request, check_due, lacks_tcp_info } in requests.values_mut() {
+            let asks_kernel = *lacks_tcp_info && tcp_info.may_query();
             if at < *check_due && !asks_kernel {
                 continue;
             }
@@ -212,7 +212,7 @@ impl InFlightRequests {
                 request.exchange.abort();
                 at
             });
-            *awaits_tcp_info = !request.exchange.connections.are_read();
+            *lacks_tcp_info = !request.exchange.connections.are_read();
         }
         self.count_streams_in_slices(at);
     }
@@ -375,7 +375,7 @@ impl InFlightRequests {
             identity,
         };
         let request = Box::new(request);
-        self.requests.insert(id, OpenRequest { request, check_due: at, awaits_tcp_info: false });
+        self.requests.insert(id, OpenRequest { request, check_due: at, lacks_tcp_info: false });
     }
 
     fn step(&mut self, id: ExchangeId, at: MonotonicInstant, event: ObserverEvent, bytes: &[u8]) {
