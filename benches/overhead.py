@@ -5,19 +5,21 @@
                 [--peers FOLDER] [--rounds 5] [--only hold,paced,many,most,light,saturated,json] [--out FILE.json]
 
 Starts a simulated backend, the relay with two threads, an OTLP receiver, and tokengauge that exports to it. loadlab drives direct, relay and
-tokengauge in turn. Prints a table of medians with their budgets, and whether every request was observed. Uses only the standard library.
-Exit status 1 if a budget is exceeded or a request was not observed.
+tokengauge in turn. Each round starts all programs again and begins with another proxy. Prints a table of medians with their budgets, and
+whether every request was observed. Uses only the standard library. Exit status 1 if a budget is exceeded or a request was not observed.
 
 FOLDER contains nginx.conf, haproxy.cfg and envoy.yaml, which forward to 127.0.0.1:18080. Those of the three programs that are on PATH are
 measured in the same rounds, without telemetry. They have no budgets.
 """
 import argparse
 import json
+import operator
 import os
 import pathlib
 import re
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -100,7 +102,10 @@ class Bench:
         self.started.append(process)
         return process
 
-    def stop(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         for process in self.started:
             process.terminate()
         for process in self.started:
@@ -113,16 +118,25 @@ class Bench:
     def finished(self):
         return total(text(self.admin, "/metrics"), "tokengauge_requests_finished_total")
 
-    def compare(self, load):
-        """Returns the medians of each proxy by its name, and the number of requests that tokengauge observed."""
+    def compare(self, load, number):
+        """Runs round `number`. Returns the figures of each proxy by its name, and the number of requests that tokengauge observed."""
         before = self.finished()
-        command = [self.args.loadlab, "compare", "--a", self.url(self.backend), "--rounds", str(self.args.rounds), "--verify", *LOADS[load]]
-        for name, (port, process) in self.proxies.items():
+        command = [self.args.loadlab, "compare", "--a", self.url(self.backend), "--rounds", "1", "--verify", *LOADS[load]]
+        first = number % len(self.proxies)
+        names = list(self.proxies)[first:] + list(self.proxies)[:first]
+        for name in names:
+            port, process = self.proxies[name]
             command += ["--b", f"{name}={self.url(port)}", "--pid-b", str(process.pid)]
         output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True).stdout.decode()
         result = json.JSONDecoder().raw_decode(output)[0]
         time.sleep(0.5)
-        return dict(zip(self.proxies, result["compare"], strict=True)), self.finished() - before
+        return dict(zip(names, result["compare"], strict=True)), self.finished() - before
+
+    def lost(self):
+        """Returns what tokengauge and the receiver report about lost data."""
+        metrics = text(self.admin, "/metrics")
+        names = {re.split(r"[{ ]", line)[0] for line in metrics.splitlines() if line.startswith(("tokengauge_self_observer", "tokengauge_self_export"))}
+        return {name: total(metrics, name) for name in sorted(names)} | {"receiver": json.loads(text(self.sink, "/"))}
 
     def hold(self, name):
         """Holds a few streams first, which fill what does not depend on their number, such as the tables of the tokenizer."""
@@ -184,6 +198,15 @@ class Table:
             print("| " + " | ".join(line) + " |")
 
 
+def median(rounds):
+    """Returns the figures of a proxy: the medians of its rounds, and the sums of counts."""
+    middle = lambda read: statistics.median(map(read, rounds)) if all(read(figures) is not None for figures in rounds) else None
+    figures = {key: middle(operator.itemgetter(key)) for key in ("cpu_us_per_request", "cpu_s_per_million_chunks")}
+    figures["added"] = {key: middle(lambda figures: figures["added"][key]) for key in ("delay_p50_us", "delay_p99_us")}
+    figures |= {key: sum(one[key] for one in rounds) for key in ("ok_via", "mismatched_via")}
+    return figures | {"errors_via": [one["errors_via"] for one in rounds if one["errors_via"]], "rounds": rounds}
+
+
 def main():
     cli = argparse.ArgumentParser()
     cli.add_argument("--loadlab", required=True)
@@ -196,27 +219,26 @@ def main():
     cli.add_argument("--only", default="hold,paced,many,most,light,saturated,json")
     cli.add_argument("--out")
     args = cli.parse_args()
-    bench, kept = Bench(args), {}
-    table = Table(list(bench.proxies))
-    try:
-        # Other loads leave memory that held streams could reuse, so `hold` is first.
-        for load in sorted(args.only.split(","), key=lambda load: load != "hold"):
-            if load == "hold":
-                kept[load] = {name: bench.hold(name) for name in bench.proxies}
-                table.hold(kept[load])
-            else:
-                measured, finished = bench.compare(load)
-                kept[load] = {**measured, "finished": finished}
-                table.load(load, measured)
-                table.check(load, measured["tokengauge"], finished)
-        metrics = text(bench.admin, "/metrics")
-        names = {re.split(r"[{ ]", line)[0] for line in metrics.splitlines() if line.startswith(("tokengauge_self_observer", "tokengauge_self_export"))}
-        kept["lost"] = {name: total(metrics, name) for name in sorted(names)}
-        kept["sink"] = json.loads(text(bench.sink, "/"))
-    finally:
-        bench.stop()
+    loads, kept, rounds = args.only.split(","), {}, []
+    table = Table([name for name in ("relay", *PEERS, "tokengauge") if name not in PEERS or args.peers and shutil.which(name)])
+    if "hold" in loads:
+        # Other loads leave memory that held streams could reuse, so these processes serve no other load.
+        loads.remove("hold")
+        with Bench(args) as bench:
+            kept["hold"] = {name: bench.hold(name) for name in bench.proxies}
+        table.hold(kept["hold"])
+    for number in range(args.rounds if loads else 0):
+        # The figures of two processes of one program can differ by more than 10 %, so each round has new processes.
+        with Bench(args) as bench:
+            rounds.append({load: bench.compare(load, number) for load in loads})
+            kept.setdefault("lost", []).append(bench.lost())
+        print(f"finished round {number + 1} of {args.rounds}", file=sys.stderr)
+    for load in loads:
+        kept[load] = {name: median([measured[load][0][name] for measured in rounds]) for name in table.names}
+        table.load(load, kept[load])
+        table.check(load, kept[load]["tokengauge"], sum(measured[load][1] for measured in rounds))
     table.print()
-    print(f"\nlost: {kept.get('lost')}; receiver: {kept.get('sink')}")
+    print(f"\nlost: {kept.get('lost')}")
     if args.out:
         pathlib.Path(args.out).write_text(json.dumps(kept, indent=1))
     for miss in table.missed:
