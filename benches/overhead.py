@@ -5,8 +5,9 @@
                 [--peers FOLDER] [--rounds 5] [--only hold,paced,many,most,light,saturated,json] [--out FILE.json]
 
 Starts a simulated backend, the relay with two threads, an OTLP receiver, and tokengauge that exports to it. loadlab drives direct, relay and
-tokengauge in turn. Each round starts all programs again and begins with another proxy. Prints a table of medians with their budgets, and
-whether every request was observed. Uses only the standard library. Exit status 1 if a budget is exceeded or a request was not observed.
+tokengauge in turn. Each round starts all programs again and begins with another proxy. Prints a table of medians, the range of
+the ratios in single rounds, the budgets, and whether every request was observed. Uses only the standard library. Exit status 1 if a budget is
+exceeded or a request was not observed.
 
 FOLDER contains nginx.conf, haproxy.cfg and envoy.yaml, which forward to 127.0.0.1:18080. Those of the three programs that are on PATH are
 measured in the same rounds, without telemetry. They have no budgets.
@@ -157,13 +158,13 @@ class Table:
     def __init__(self, names):
         self.names, self.rows, self.missed = names, [], []
 
-    def row(self, load, what, figures, budget, is_met):
-        """`figures` has one value per proxy. `is_met` takes the values of the relay and of tokengauge."""
+    def row(self, load, what, figures, budget, is_met, rounds=""):
+        """`figures` has one value per proxy. `is_met` takes the values of the relay and of tokengauge. `rounds` is the range of single rounds."""
         relay, gauge = figures["relay"], figures["tokengauge"]
         cells = [f"{figures[name]:.1f}" if name in figures else "" for name in self.names]
         print(f"{load}: {what}: {', '.join(f'{name} {cell}' for name, cell in zip(self.names, cells) if cell)}", file=sys.stderr)
         met = is_met(relay, gauge)
-        self.rows.append((load, what, *cells, f"{gauge / relay:.2f}", budget, "yes" if met else "NO"))
+        self.rows.append((load, what, *cells, f"{gauge / relay:.2f}{rounds}", budget, "yes" if met else "NO"))
         if not met:
             self.missed.append(f"{load}: {what}")
 
@@ -174,15 +175,20 @@ class Table:
         self.row("hold", "backend saw all clients gone, ms", gone, "1.5 × relay", lambda relay, gauge: gauge <= 1.5 * relay)
 
     def load(self, load, measured):
-        figure = lambda key: {name: figures[key] for name, figures in measured.items()}
-        added = lambda key: {name: figures["added"][key] for name, figures in measured.items()}
+        def row(what, read, budget, is_met):
+            pairs = zip(measured["relay"]["rounds"], measured["tokengauge"]["rounds"], strict=True)
+            ratios = [read(gauge) / read(relay) for relay, gauge in pairs]
+            figures = {name: read(figures) for name, figures in measured.items()}
+            self.row(load, what, figures, budget, is_met, f" ({min(ratios):.2f} to {max(ratios):.2f})")
+
         if load == "json":
-            self.row(load, "CPU µs per request", figure("cpu_us_per_request"), "1.5 × relay", lambda relay, gauge: gauge <= 1.5 * relay)
+            row("CPU µs per request", lambda figures: figures["cpu_us_per_request"], "1.5 × relay", lambda relay, gauge: gauge <= 1.5 * relay)
         else:
-            self.row(load, "CPU s per million chunks", figure("cpu_s_per_million_chunks"), "1.25 × relay", lambda relay, gauge: gauge <= 1.25 * relay)
+            row("CPU s per million chunks", lambda figures: figures["cpu_s_per_million_chunks"], "1.25 × relay", lambda relay, gauge: gauge <= 1.25 * relay)
         if load in ("paced", "light"):
-            self.row(load, "added delay p50, µs", added("delay_p50_us"), "1.25 × relay or + 15 µs", lambda relay, gauge: gauge <= max(1.25 * relay, relay + 15))
-            self.row(load, "added delay p99, µs", added("delay_p99_us"), "relay + 100 µs", lambda relay, gauge: gauge <= relay + 100)
+            added = lambda key: lambda figures: figures["added"][key]
+            row("added delay p50, µs", added("delay_p50_us"), "1.25 × relay or + 15 µs", lambda relay, gauge: gauge <= max(1.25 * relay, relay + 15))
+            row("added delay p99, µs", added("delay_p99_us"), "relay + 100 µs", lambda relay, gauge: gauge <= relay + 100)
 
     def check(self, load, gauge, finished):
         # The warm-up is observed too, but loadlab does not report it. Fewer observed requests than sent ones is a loss.
