@@ -39,7 +39,7 @@ fn chunk(number: usize) -> String {
 }
 
 /// Chunks in groups, so that many exist at the same time. The cost of a search or a copy depends on the alignment, and
-/// chunks that follow each other in memory have all alignments.
+/// chunks that follow each other in memory have different alignments.
 fn groups(count: usize) -> impl Iterator<Item = Vec<String>> {
     (0..count.div_ceil(CHUNKS)).map(|_| (0..CHUNKS).map(chunk).collect())
 }

@@ -19,8 +19,8 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::Label;
 
-/// Maximum time between two periodic checks of a request. A check also records the time of the stream in metrics, so
-/// that their rates stay smooth.
+/// Maximum time between two periodic checks of a request. Limits how late a stall is reported if the client or this
+/// process caused less delay than the last check assumed.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{OnceLock, mpsc};
 
 use flate2::Compression;
@@ -16,6 +16,7 @@ use crate::tee::{self, ObservationChannel, RequestObserver};
 use tokengauge_llm::budget::Budget;
 use tokengauge_telemetry::{MetricsReader, prometheus};
 use tokengauge_types::clock;
+use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
 /// Requests of a new process, and the records that they leave.
 fn requests() -> (InFlightRequests, mpsc::Receiver<Record>) {
@@ -346,19 +347,40 @@ fn a_panic_of_the_thread_is_counted_and_the_thread_continues() {
     assert!(running.observer.stop(Duration::from_secs(30)));
 }
 
+fn connection() -> Option<Arc<TcpConnection>> {
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    Some(Arc::new(TcpConnection::new(address, address)))
+}
+
+#[test]
+fn a_sweep_queries_a_connection_until_the_kernel_answers() {
+    let (mut requests, _records) = requests();
+    let queries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&queries);
+    requests.set_tcp_info_query(Box::new(move |_| {
+        let info = TcpInfo { rtt: None, least_rtt: None, retransmits: 0 };
+        (counted.fetch_add(1, Ordering::Relaxed) == 1).then_some(info)
+    }));
+    let mut head = open("/v1/chat/completions");
+    head.connection = connection();
+    for event in [ObserverEvent::RequestHead(Box::new(head)), ObserverEvent::RequestBodySent] {
+        requests.apply(TimestampedEvent { exchange: ExchangeId(1), at: at(100), event }, &[]);
+    }
+    let sweeps = [250, 500, 750].map(|millis| {
+        requests.sweep(at(millis));
+        queries.load(Ordering::Relaxed)
+    });
+    assert_eq!(sweeps, [1, 2, 2], "nothing else is due in the second sweep");
+}
+
 #[test]
 fn a_panic_in_a_sweep_ends_the_observation_of_its_request_only() {
     let (mut requests, records) = requests();
     requests.set_tcp_info_query(Box::new(|_| panic!("a fault in a query")));
-    let connection = |request: &mut RequestHead| {
-        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        request.connection =
-            Some(tokengauge_types::tcp::TcpConnection::new(address, address).into());
-    };
     for id in [1, 2] {
         let mut head = open("/v1/chat/completions");
         if id == 1 {
-            connection(&mut head);
+            head.connection = connection();
         }
         let event = ObserverEvent::RequestHead(Box::new(head));
         requests.apply(TimestampedEvent { exchange: ExchangeId(id), at: at(100), event }, &[]);
