@@ -1,4 +1,4 @@
-//! Scrapes the metrics pages of inference engines on a separate runtime. A page that is large, late or missing then
+//! Scrapes the metrics pages of inference engines. This happens on a separate runtime, so that a large or late page
 //! delays neither requests nor exports.
 //!
 //! [`engine::read`] parses the pages. Each endpoint has a task that sends one request at a time, each on a new

@@ -89,8 +89,8 @@ impl Config {
     /// upstream. With the connections to spare of [`MAX_CONNECTIONS`](Self::MAX_CONNECTIONS), idle connections to
     /// upstreams and a reserve, the process needs 20,000 open files, which is a common value of `ulimit -n`.
     pub const MAX_REQUESTS: usize = 8_192;
-    /// Default connection limit. It is above the request limit, so that connections remain on which further requests
-    /// get status 503. A request that comes back to the proxy through its upstream ends there, too.
+    /// Default connection limit. It is higher than the request limit, so that a request above that limit still gets a
+    /// connection and the status 503. The 503 also ends a loop in which the upstream sends requests back to the proxy.
     pub const MAX_CONNECTIONS: usize = 9_000;
     /// Default time limit for request headers. nginx and hyper have defaults between 30 and 60 s.
     pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);

@@ -16,8 +16,8 @@ pub struct ChunkTemplate {
     pub id: String,
     pub created: u64,
     pub model: String,
-    /// Whether the client requested a usage report at the end of the stream. Like OpenAI's chunks, all earlier chunks
-    /// then contain `"usage":null`.
+    /// Whether the client requested a usage report at the end of the stream. If so, all earlier chunks contain
+    /// `"usage":null`, as OpenAI's chunks do.
     pub null_usage: bool,
 }
 

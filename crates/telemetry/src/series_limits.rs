@@ -301,8 +301,8 @@ impl Overflow for RouteKey {
     }
 }
 
-/// A map of shared values. The number of keys is bounded, because keys have passed the limits on labels and series.
-/// Even if a client provokes hash collisions, their cost is bounded, so the fast hasher is safe to use.
+/// A map of shared values. The number of keys is bounded, because label and series limits apply before a key is added.
+/// Even if a client provokes hash collisions, their cost is therefore bounded, so the fast hasher is safe to use.
 #[derive(Debug)]
 pub struct SharedValues<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
 

@@ -11,8 +11,7 @@ const BUCKETS_PER_DOUBLING: u64 = 32;
 /// value.
 const MAX_LENGTH: u64 = (1 << 24) - 1;
 
-/// Total number of buckets: one for each length below [`BUCKETS_PER_DOUBLING`], and then [`BUCKETS_PER_DOUBLING`] for
-/// each of 19 doublings, up to [`MAX_LENGTH`].
+/// Total number of buckets: 32 for the lengths 0 to 31, and 32 for each of the 19 doublings from 32 to [`MAX_LENGTH`].
 const BUCKETS: usize = 640;
 
 /// Index of a bucket on the grid.

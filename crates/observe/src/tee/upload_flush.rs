@@ -20,7 +20,8 @@ pub struct UploadFlush {
 }
 
 impl UploadFlush {
-    /// Lets the next flush report that the whole request was sent. Called after hyper has taken the last frame.
+    /// Called after hyper has taken the last frame of the request body. The next flush then reports to `observer` that
+    /// the whole request was sent.
     pub(super) fn expect(&self, observer: RequestObserver) {
         *lock(&self.observer) = Some(observer);
         self.is_expected.store(true, Ordering::Release);

@@ -167,7 +167,7 @@ part! {
         tools: bool = *tools,
     }
     known {
-        /// API that was detected from the request body. Present if several APIs have the path of the request.
+        /// API of the request. Present if several APIs use the same path, so that the request body decides.
         api: &'static str = api.map(Api::as_str),
         /// Model in the request.
         model: &'a str = text(model.as_ref()),
