@@ -107,9 +107,11 @@ macro_rules! readers {
         }
 
         impl Reader {
-            fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
+            /// Like [`ResponseReader::read`]. `out` is a trait object, so that the readers are compiled only once and
+            /// not for each caller, which would add 1 MB of code.
+            fn read(&mut self, frame: &Frame<'_>, mut out: &mut dyn FnMut(Event<'_>)) {
                 match self {
-                    $(Self::$variant(reader) => reader.read(frame, out)),*
+                    $(Self::$variant(reader) => reader.read(frame, &mut out)),*
                 }
             }
         }

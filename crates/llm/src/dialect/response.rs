@@ -78,9 +78,12 @@ pub static ANY_ERROR: Paths<()> = Paths::new(&[]).with_errors();
 /// Scans a message that contains an error.
 pub fn scan_errors(paths: &'static Paths<()>, data: &[u8]) -> ErrorScanner {
     let mut scanner = JsonScanner::new(paths);
-    scanner.scan(data, &mut |(), _| {});
+    scanner.scan(data, &mut ignore);
     scanner.into_errors()
 }
+
+/// Ignores a value, for scanners that collect only errors.
+const fn ignore((): (), _: Found<'_>) {}
 
 impl<'m> Message<'m> {
     /// Creates a message whose event has no name.
@@ -154,13 +157,37 @@ fn report_lossy(is_lossy: bool, out: &mut impl EventSink) {
     }
 }
 
+/// Reads JSON objects on lines between server-sent events. Servers and gateways report errors on such lines.
+///
+/// The value is an object that is still incomplete.
+#[derive(Debug)]
+struct BareErrors(Option<Box<JsonScanner<()>>>);
+
+impl BareErrors {
+    /// Reads a line that is not a field of an event. Returns the errors of an object that is complete.
+    fn push(&mut self, line: &[u8]) -> Option<ErrorScanner> {
+        if self.0.is_none() && !matches!(line.first(), Some(b'{' | b'[')) {
+            return None;
+        }
+        let new = || Box::new(JsonScanner::new(&ANY_ERROR));
+        let mut scanner = self.0.take().unwrap_or_else(new);
+        scanner.push(line, &mut ignore);
+        scanner.push(b"\n", &mut ignore);
+        match scanner.finish(&mut ignore) {
+            Outcome::Complete => return Some(scanner.into_errors()),
+            Outcome::Cut => self.0 = Some(scanner),
+            Outcome::Malformed => {}
+        }
+        None
+    }
+}
+
 /// Reads one response in the format `F`.
 #[derive(Debug)]
 pub struct FormatReader<F: Format> {
     format: F,
     body: Option<Box<JsonScanner<F::Field>>>,
-    /// An error between server-sent events whose JSON is incomplete.
-    bare_error: Option<Box<JsonScanner<()>>>,
+    bare_errors: BareErrors,
     /// Whether the HTTP status is an error. The response is then read only as an error.
     failed: bool,
     detail: ErrorDetail,
@@ -176,7 +203,7 @@ impl<F: Format> FormatReader<F> {
         Self {
             format,
             body: None,
-            bare_error: None,
+            bare_errors: BareErrors(None),
             failed,
             detail: ErrorDetail::None,
             is_done: false,
@@ -241,24 +268,11 @@ impl<F: Format> FormatReader<F> {
         self.template.as_ref().is_some_and(|known| known.read(name, data).is_some())
     }
 
-    /// Reads a line between server-sent events that is not a field. Servers and gateways report errors as a JSON object
-    /// on such lines.
     fn bare(&mut self, line: &[u8], out: &mut impl EventSink) {
-        if self.bare_error.is_none() && !matches!(line.first(), Some(b'{' | b'[')) {
-            return;
-        }
-        let new = || Box::new(JsonScanner::new(&ANY_ERROR));
-        let mut error = self.bare_error.take().unwrap_or_else(new);
-        error.push(line, &mut |(), _| {});
-        error.push(b"\n", &mut |(), _| {});
-        match error.finish(&mut |(), _| {}) {
-            Outcome::Complete
-                if self.format.bare_object_is_error() || error.errors().is_error() =>
-            {
-                self.fail(error.errors().kind(), out);
-            }
-            Outcome::Cut => self.bare_error = Some(error),
-            Outcome::Complete | Outcome::Malformed => {}
+        if let Some(errors) = self.bare_errors.push(line)
+            && (self.format.bare_object_is_error() || errors.is_error())
+        {
+            self.fail(errors.kind(), out);
         }
     }
 
