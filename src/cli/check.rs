@@ -1,4 +1,4 @@
-//! `tokengauge check` validates a configuration file. `tokengauge schema` prints JSON Schemas.
+//! `tokengauge check` validates a configuration file.
 
 use std::path::PathBuf;
 
@@ -22,18 +22,6 @@ pub struct CheckArgs {
     /// Print the resolved configuration, defaults included and secrets redacted
     #[arg(long)]
     print: bool,
-}
-
-/// The file formats that have a JSON Schema.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum SchemaOf {
-    Config,
-    RequestLog,
-    #[cfg(feature = "desk")]
-    Report,
-    #[cfg(feature = "desk")]
-    Accept,
-    Prices,
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
@@ -94,19 +82,6 @@ fn summary(config: &Config) -> String {
         None => "request log: off".to_owned(),
     });
     lines.iter().map(|line| format!("  {line}\n")).collect()
-}
-
-pub(super) fn schema(of: SchemaOf) -> String {
-    let schema = match of {
-        SchemaOf::Config => config::schema(),
-        SchemaOf::RequestLog => request_log::schema(),
-        #[cfg(feature = "desk")]
-        SchemaOf::Report => tokengauge_report::schema(),
-        #[cfg(feature = "desk")]
-        SchemaOf::Accept => config::acceptance_schema(),
-        SchemaOf::Prices => config::prices_schema(),
-    };
-    format!("{:#}", schema.as_value())
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ mod monitoring;
 pub mod report;
 pub mod run;
 #[cfg(feature = "desk")]
+mod schema;
+#[cfg(feature = "desk")]
 mod shell;
 #[cfg(feature = "demo")]
 pub mod simulate;
@@ -103,14 +105,14 @@ const EXAMPLES: &str = "  \
 const DESK_EXAMPLE: &str = "  \
   Summarize a request log, and check a release against limits:
     tokengauge report requests.jsonl
-    tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml";
-
-const MORE_EXAMPLES: &str = "  \
-  Inject it beside an engine in Kubernetes:
-    tokengauge inject --image REGISTRY/tokengauge:VERSION --mode inbound vllm.yaml | kubectl apply -f -
+    tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
 
   Let an editor complete and validate the configuration file:
     tokengauge schema > tokengauge.schema.json";
+
+const MORE_EXAMPLES: &str = "  \
+  Inject it beside an engine in Kubernetes:
+    tokengauge inject --image REGISTRY/tokengauge:VERSION --mode inbound vllm.yaml | kubectl apply -f -";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -161,9 +163,10 @@ pub enum Command {
     Uninject(inject::UninjectArgs),
     /// Print the JSON Schema of the configuration file, a request log line, the price file, a report, or the limits of a
     /// report
+    #[cfg(feature = "desk")]
     Schema {
         #[arg(default_value = "config")]
-        of: check::SchemaOf,
+        of: schema::SchemaOf,
     },
     /// Print a completion script for a shell
     #[cfg(feature = "desk")]
@@ -204,7 +207,8 @@ pub fn main(cli: Cli) -> ExitCode {
         }
         Command::Inject(args) => inject::inject(&args),
         Command::Uninject(args) => inject::uninject(&args),
-        Command::Schema { of } => print(check::schema(of)),
+        #[cfg(feature = "desk")]
+        Command::Schema { of } => print(schema::schema(of)),
         #[cfg(feature = "desk")]
         Command::Completions(args) => print(shell::completions(&args, Cli::command())),
         #[cfg(feature = "desk")]
