@@ -99,7 +99,7 @@ impl ResponseAccumulator {
             }
             // Only content capture uses the call's name and id.
             Event::Call { .. } => {}
-            Event::Usage(usage) => self.report_usage(*usage),
+            Event::Usage(usage) => self.report_usage(**usage),
             Event::Stopped { choice, reason } => {
                 self.frame_has_choice = true;
                 if let Some(choice) = self.choice(*choice) {
@@ -114,7 +114,7 @@ impl ResponseAccumulator {
                 set_name(&mut self.service_tier, *service_tier);
                 set_name(&mut self.system_fingerprint, *system_fingerprint);
             }
-            Event::Timings(timings) => self.timings.get_or_insert_default().merge(*timings),
+            Event::Timings(timings) => self.timings.get_or_insert_default().merge(**timings),
             Event::Done => self.is_done = true,
             Event::ParseError(error) => error.add_to(&mut self.parse_errors),
         }
@@ -224,7 +224,8 @@ mod tests {
     }
 
     fn usage(input: u64, output: u64) -> Event<'static> {
-        Event::Usage(Usage { input: Some(input), output: Some(output), ..Usage::default() })
+        let usage = Usage { input: Some(input), output: Some(output), ..Usage::default() };
+        Event::Usage(Box::leak(Box::new(usage)))
     }
 
     fn stopped(choice: u32) -> Event<'static> {

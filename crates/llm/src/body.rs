@@ -17,7 +17,6 @@ pub struct BodyReader {
 
 /// An item that is read from a body.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "items are passed on at once and never stored")]
 pub enum BodyItem<'a> {
     Event(Event<'a>),
     /// End of a frame, after all events of the frame. `is_message` is true if the frame is one message of a stream.

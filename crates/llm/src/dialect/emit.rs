@@ -28,14 +28,14 @@ pub fn emit_call(
 /// Emits token counts, unless the response reported none.
 pub fn emit_usage(usage: Usage, out: &mut impl EventSink) {
     if usage != Usage::default() {
-        out(Event::Usage(usage));
+        out(Event::Usage(&usage));
     }
 }
 
 /// Emits durations unless there are none.
 pub fn emit_timings(timings: Timings, out: &mut impl EventSink) {
     if timings != Timings::default() {
-        out(Event::Timings(timings));
+        out(Event::Timings(&timings));
     }
 }
 

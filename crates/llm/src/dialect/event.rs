@@ -8,8 +8,9 @@ use super::Api;
 use crate::frame::ParseError;
 use tokengauge_types::label::Name;
 
-/// One item of information from a response, such as a piece of text. Strings are borrowed from the response.
-#[derive(Clone, Debug, PartialEq)]
+/// One item of information from a response, such as a piece of text. Borrows all large values, because events are passed
+/// through many functions.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
     /// The response has begun. This event can occur more than once, because some providers send the model late.
     Started { id: Option<&'a str>, model: Option<&'a str> },
@@ -19,7 +20,7 @@ pub enum Event<'a> {
     /// pieces of the call's arguments.
     Call { choice: u32, number: u32, id: Option<&'a str>, name: Option<&'a str> },
     /// Token counts that the provider reported. A later count overwrites an earlier count of the same field.
-    Usage(Usage),
+    Usage(&'a Usage),
     /// A choice has ended. `reason` is the finish reason of the provider.
     Stopped { choice: u32, reason: &'a str },
     /// The provider reported an error. `kind` is its type or code, if known.
@@ -27,7 +28,7 @@ pub enum Event<'a> {
     /// The service tier that processes the request, and the fingerprint of the system.
     Tier { service_tier: Option<&'a str>, system_fingerprint: Option<&'a str> },
     /// Durations that the backend reported. A later value overwrites an earlier value of the same field.
-    Timings(Timings),
+    Timings(&'a Timings),
     /// The end marker of the stream, such as `[DONE]`.
     Done,
     /// The input was malformed.

@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn reads_counts_and_durations_of_bedrock_tgi_and_openai() {
         let usage = |input, output| {
-            format!("{:?}", Event::Usage(Usage { input, output, ..Usage::default() }))
+            format!("{:?}", Event::Usage(&Usage { input, output, ..Usage::default() }))
         };
         let bedrock = [
             ("x-amzn-bedrock-input-token-count", "12"),
@@ -83,13 +83,13 @@ mod tests {
             cache_write: Some(1),
             ..Usage::default()
         };
-        let expected = format!("{:?}", Event::Usage(parts));
+        let expected = format!("{:?}", Event::Usage(&parts));
         assert_eq!(events(&cached, false, true), [expected]);
         let timings = |queue, total| {
             let milliseconds = |time: Option<u64>| time.map(Duration::from_millis);
             format!(
                 "{:?}",
-                Event::Timings(Timings {
+                Event::Timings(&Timings {
                     queue: milliseconds(queue),
                     total: milliseconds(total),
                     ..Timings::default()

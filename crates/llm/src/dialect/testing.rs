@@ -104,7 +104,7 @@ pub fn events(messages: &[&str]) -> String {
 pub fn usage(counts: [Option<u64>; 5]) -> String {
     let [input, output, cache_read, cache_write, reasoning] = counts;
     let usage = Usage { input, output, cache_read, cache_write, reasoning, ..Usage::default() };
-    format!("{:?}", Event::Usage(usage))
+    format!("{:?}", Event::Usage(&usage))
 }
 
 pub fn failed(kind: Option<&str>) -> String {

@@ -215,7 +215,7 @@ impl Messages {
         }
         if chunk.kind.0 == "message_stop" || name == b"message_stop" {
             if let Some(output) = self.first_output.filter(|_| self.usage.output.is_none()) {
-                out(Event::Usage(Usage { output: Some(output), ..Usage::default() }));
+                out(Event::Usage(&Usage { output: Some(output), ..Usage::default() }));
             }
             out(Event::Done);
         }

@@ -99,7 +99,7 @@ impl Invoke {
         let (model, known) = (&mut self.model, &mut self.usage);
         let frame = Frame::Event { name: b"", data: &message };
         model.read(&frame, &mut |event| {
-            if let Event::Usage(usage) = &event {
+            if let Event::Usage(usage) = event {
                 known.merge(*usage);
             }
             out(event);
@@ -119,7 +119,7 @@ impl Invoke {
         let mut usage = metrics.usage();
         usage.merge(self.usage);
         if usage != self.usage {
-            out(Event::Usage(usage));
+            out(Event::Usage(&usage));
         }
         emit_timings(metrics.timings(), out);
         out(Event::Done);

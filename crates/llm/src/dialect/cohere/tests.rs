@@ -202,7 +202,7 @@ fn reads_input_of_embeddings_and_reranking() {
         input_by: ByModality { text: Some(3), image: Some(40), ..ByModality::default() },
         ..Usage::default()
     };
-    assert_eq!(whole(Api::CohereEmbed, both), [format!("{:?}", Event::Usage(split))]);
+    assert_eq!(whole(Api::CohereEmbed, both), [format!("{:?}", Event::Usage(&split))]);
     for (body, expected) in [
         (
             r#"{"results":[{"index":1,"relevance_score":0.7,"document":{"text":"no"}}],"meta":{"billed_units":{"search_units":1}}}"#,

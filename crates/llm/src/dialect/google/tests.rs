@@ -50,7 +50,7 @@ fn whole(parts_of: &str) -> Vec<String> {
 }
 
 fn counted(usage: Usage) -> String {
-    format!("{:?}", Event::Usage(usage))
+    format!("{:?}", Event::Usage(&usage))
 }
 
 const ORDINARY: [&str; 4] = [

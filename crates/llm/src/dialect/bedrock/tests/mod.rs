@@ -27,5 +27,5 @@ fn body(api: Api, body: &str) -> Vec<String> {
 fn took(milliseconds: u64) -> String {
     let timings =
         Timings { total: Some(Duration::from_millis(milliseconds)), ..Timings::default() };
-    format!("{:?}", Event::Timings(timings))
+    format!("{:?}", Event::Timings(&timings))
 }

@@ -31,7 +31,7 @@ fn text(text: &str) -> String {
 }
 
 fn clocked(timings: Timings) -> String {
-    format!("{:?}", Event::Timings(timings))
+    format!("{:?}", Event::Timings(&timings))
 }
 
 #[test]

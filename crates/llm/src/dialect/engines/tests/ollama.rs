@@ -30,7 +30,7 @@ fn clocked(total: u64, load: u64, prefill: Option<u64>, decode: u64) -> String {
         decode: Some(Duration::from_nanos(decode)),
         total: Some(Duration::from_nanos(total)),
     };
-    format!("{:?}", Event::Timings(timings))
+    format!("{:?}", Event::Timings(&timings))
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn reads_input_of_embeddings() {
         [
             started(None, Some("all-minilm")),
             usage([Some(8), None, None, None, None]),
-            format!("{:?}", Event::Timings(timings)),
+            format!("{:?}", Event::Timings(&timings)),
         ]
     );
     assert!(body(Api::OllamaEmbed, r#"{"embedding":[0.5,0.25]}"#).is_empty());

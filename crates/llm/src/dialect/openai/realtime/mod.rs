@@ -194,7 +194,7 @@ impl Realtime {
         let usage = usage.map(RawUsage::usage_by_all_modalities).unwrap_or_default();
         if usage != Usage::default() {
             self.usage = self.usage.sum(usage);
-            out(Event::Usage(self.usage));
+            out(Event::Usage(&self.usage));
         }
     }
 

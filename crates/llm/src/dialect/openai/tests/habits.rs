@@ -14,7 +14,7 @@ fn timings([queue, prefill, decode, total]: [Option<u64>; 4]) -> String {
         decode: decode.map(Duration::from_millis),
         total: total.map(Duration::from_millis),
     };
-    format!("{:?}", Event::Timings(timings))
+    format!("{:?}", Event::Timings(&timings))
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn splits_usage_by_modality() {
         output_by: ByModality { text: Some(12), audio: Some(18), ..ByModality::default() },
         ..Usage::default()
     };
-    let expected = [format!("{:?}", Event::Usage(expected))];
+    let expected = [format!("{:?}", Event::Usage(&expected))];
     assert_eq!(chat(&[&message.replace('\n', " ")]), expected);
     assert_eq!(body(Api::OpenAiChat, message), expected);
 }

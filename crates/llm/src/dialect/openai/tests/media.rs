@@ -30,7 +30,7 @@ fn split(input: (u64, [u64; 3]), output: (u64, [u64; 3])) -> String {
         output_by: by(output.1),
         ..Usage::default()
     };
-    format!("{:?}", Event::Usage(usage))
+    format!("{:?}", Event::Usage(&usage))
 }
 
 #[test]
