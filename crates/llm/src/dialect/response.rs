@@ -159,7 +159,7 @@ fn report_lossy(is_lossy: bool, out: &mut impl EventSink) {
 
 /// Reads JSON objects on lines between server-sent events. Servers and gateways report errors on such lines.
 ///
-/// The value is an object that is still incomplete.
+/// Contains the scanner of an object that is still incomplete.
 #[derive(Debug)]
 struct BareErrors(Option<Box<JsonScanner<()>>>);
 
