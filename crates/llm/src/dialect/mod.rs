@@ -107,8 +107,8 @@ macro_rules! readers {
         }
 
         impl Reader {
-            /// Like [`ResponseReader::read`]. `out` is a trait object, so that the readers are compiled only once and
-            /// not for each caller, which would add 1 MB of code.
+            /// Like [`ResponseReader::read`]. `out` is a trait object, so that the readers are compiled once, and not
+            /// for each of three callers.
             fn read(&mut self, frame: &Frame<'_>, mut out: &mut dyn FnMut(Event<'_>)) {
                 match self {
                     $(Self::$variant(reader) => reader.read(frame, &mut out)),*
