@@ -11,7 +11,7 @@ use tokengauge_telemetry::request_log;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Prints one error or warning per line as FILE:LINE:COLUMN: KEY: error; hint
-All keys: docs/reference/configuration.md, or tokengauge schema
+All keys: docs/reference/configuration.md
 Flags and TOKENGAUGE_* variables are ignored: only the file is checked.
 Exit status: 0 if the file is valid, 1 otherwise.")]
 pub struct CheckArgs {

@@ -55,7 +55,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_ADMIN")]
     pub admin: Option<ListenAddr>,
 
-    /// Read this configuration file (YAML); see `tokengauge schema` and docs/reference/configuration.md
+    /// Read this configuration file (YAML); see docs/reference/configuration.md
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_CONFIG")]
     pub config: Option<PathBuf>,
 
