@@ -121,8 +121,10 @@ impl Config {
     }
 
     fn matches_path(&self, path: &str) -> bool {
-        path.strip_prefix(self.prefix.as_str())
-            .is_some_and(|rest| self.prefix.is_empty() || rest.is_empty() || rest.starts_with('/'))
+        self.prefix.is_empty()
+            || path
+                .strip_prefix(self.prefix.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 

@@ -89,7 +89,10 @@ impl DeltaTemplate {
 
     /// Returns the text of a message with this form.
     fn text<'m>(&self, name: &[u8], data: &'m [u8]) -> Option<&'m str> {
-        if self.name != name {
+        // Most streams have no event names. A comparison of two empty slices calls `memcmp` with a dangling pointer,
+        // which takes 80 ns instead of 2 on a CPU with AVX-512, because the CPU must suppress a page fault.
+        let is_unnamed = self.name.is_empty() && name.is_empty();
+        if !is_unnamed && self.name != name {
             return None;
         }
         let (mut rest, mut from, mut text) = (data, 0, None);
