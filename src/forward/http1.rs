@@ -27,11 +27,10 @@ use tokengauge_types::tcp::TcpConnection;
 pub struct Http1Connection {
     sender: SendRequest<SentBody>,
     /// `None` once the connection has ended.
-    connection: Option<Connection<TokioIo<UpstreamStream>, SentBody>>,
-    /// The stream of a connection that has ended.
-    ended: Option<UpstreamStream>,
-    notifier: Arc<Notifier>,
-    waker: Waker,
+    connection: Option<HyperConnection>,
+    /// The stream of a connection that has ended. Boxed, because most connections have not.
+    ended: Option<Box<UpstreamStream>>,
+    notifier: Notifier,
     /// Time at which the connection was last returned to the pool. Zero if never.
     pub(super) idle_since: MonotonicInstant,
     pub(super) opened_at: MonotonicInstant,
@@ -41,6 +40,8 @@ pub struct Http1Connection {
     pub(super) tcp: Option<Arc<TcpConnection>>,
     pub(super) state: Arc<StreamState>,
 }
+
+type HyperConnection = Connection<TokioIo<UpstreamStream>, SentBody>;
 
 pub type Sent = Result<Response<Incoming>, TrySendError<Request<SentBody>>>;
 
@@ -68,13 +69,11 @@ impl Http1Connection {
             .max_buf_size(MAX_BUFFER)
             .handshake(TokioIo::new(stream))
             .await?;
-        let (notifier, waker) = Notifier::new();
         Ok(Box::new(Self {
             sender,
             connection: Some(connection),
             ended: None,
-            notifier,
-            waker,
+            notifier: Notifier::default(),
             idle_since: MonotonicInstant::ZERO,
             opened_at: clock::now(),
             sent_at: MonotonicInstant::ZERO,
@@ -90,7 +89,9 @@ impl Http1Connection {
 
     /// Returns whether the connection can take a request. Uses only the events that the runtime has already received.
     pub(super) fn is_usable(&mut self) -> bool {
-        self.poll_connection(&mut Context::from_waker(Waker::noop()));
+        if has_ended(&mut self.connection, Waker::noop()) {
+            self.end();
+        }
         // This poll registered no waker, so the next poll must happen without a wake-up.
         self.notifier.mark_due();
         self.connection.is_some() && self.sender.is_ready()
@@ -140,9 +141,8 @@ impl Http1Connection {
         let quiet = &mut Context::from_waker(Waker::noop());
         let mut due = self.notifier.enter(cx.waker());
         for _ in 0..MAX_POLL_ROUNDS {
-            if due {
-                let waker = self.waker.clone();
-                self.poll_connection(&mut Context::from_waker(&waker));
+            if due && has_ended(&mut self.connection, self.notifier.waker()) {
+                self.end();
             }
             if let Poll::Ready(value) = wanted(quiet) {
                 self.notifier.leave_pending();
@@ -174,21 +174,19 @@ impl Http1Connection {
         self.sender
     }
 
-    fn poll_connection(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && Pin::new(connection).poll(cx).is_ready()
-        {
-            // If the connection failed, the error has gone to the future of the response headers or to the body.
-            self.end();
-        }
-    }
-
     /// Ends the connection, which drops the request.
     fn end(&mut self) {
         if let Some(connection) = self.connection.take() {
-            self.ended = Some(connection.into_parts().io.into_inner());
+            self.ended = Some(Box::new(connection.into_parts().io.into_inner()));
         }
     }
+}
+
+/// Polls a connection and returns whether it has ended. If it failed, the error has gone to the future of the response
+/// headers or to the body.
+fn has_ended(connection: &mut Option<HyperConnection>, waker: &Waker) -> bool {
+    let cx = &mut Context::from_waker(waker);
+    connection.as_mut().is_some_and(|connection| Pin::new(connection).poll(cx).is_ready())
 }
 
 impl std::fmt::Debug for Http1Connection {

@@ -316,8 +316,7 @@ struct Serving<C> {
     timer: WaitTimer,
     /// Receives wake-ups of hyper's connection task. hyper wakes its own task when a handler polls a request body. Such
     /// a wake-up is handled within the same poll.
-    notifier: Arc<Notifier>,
-    waker: Waker,
+    notifier: Notifier,
 }
 
 struct Open<C> {
@@ -344,12 +343,12 @@ impl<C: Graceful> Serving<C> {
         exchanges: Arc<Exchanges>,
         timer: WaitTimer,
     ) -> Self {
-        let (notifier, waker) = Notifier::new();
-        exchanges.flush().set_connection(waker.clone());
+        let notifier = Notifier::default();
+        exchanges.flush().set_connection(notifier.waker().clone());
         // Resets the phase that was read during the handshake, so that this task receives the phase again.
         watcher.reset();
         let open = Some(Open { connection, watcher });
-        Self { open, exchanges, end: Shutdown::Open, timer, notifier, waker }
+        Self { open, exchanges, end: Shutdown::Open, timer, notifier }
     }
 
     /// Applies a new phase of the listener. Returns whether the connection must end immediately.
@@ -415,7 +414,8 @@ impl<C: Graceful> Serving<C> {
         let Some(Open { connection, watcher }) = &mut self.open else { return Poll::Ready(()) };
         // Exchanges report their own endings to the observer. This code counts only requests that never became an
         // exchange.
-        let ended = ready!(Pin::new(connection).poll(&mut Context::from_waker(&self.waker)));
+        let mut cx = Context::from_waker(self.notifier.waker());
+        let ended = ready!(Pin::new(connection).poll(&mut cx));
         if ended.is_err_and(|error| error.is_parse()) {
             watcher.count_refused();
         }

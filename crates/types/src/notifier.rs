@@ -11,50 +11,63 @@ use std::task::{Wake, Waker};
 
 /// No poll is running, and no wake has occurred since the last poll. The inner future needs no poll.
 const IDLE: u8 = 0;
-/// No poll is running. The inner future needs a poll, because it was woken or was never polled.
-const POLL_DUE: u8 = 1;
-/// A poll is running, and no wake has occurred during it.
+/// Flag: a wake has occurred since the start of the last poll, or the inner future was never polled.
+const WOKEN: u8 = 1;
+/// Flag: a poll is running.
 const POLLING: u8 = 2;
-/// A poll is running, and a wake has occurred during it.
-const POLLING_WOKEN: u8 = 3;
 
 /// Maximum number of polls of the inner future in one poll of the task. An inner future that wakes itself more often
 /// waits for the task's next poll, so that other tasks can run.
 pub const MAX_POLL_ROUNDS: usize = 8;
 
+/// Owned by the task that polls the inner future.
 #[derive(Debug)]
 pub struct Notifier {
+    shared: Arc<Shared>,
+    /// The waker for the inner future. It refers to `shared`.
+    waker: Waker,
+    /// The same waker as `Shared::outer`. A comparison with this one needs no lock.
+    outer: Waker,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// [`IDLE`], or a combination of flags.
     state: AtomicU8,
     outer: Mutex<Waker>,
 }
 
+impl Default for Notifier {
+    fn default() -> Self {
+        let outer = Waker::noop();
+        let state = AtomicU8::new(WOKEN);
+        let shared = Arc::new(Shared { state, outer: Mutex::new(outer.clone()) });
+        Self { waker: Waker::from(Arc::clone(&shared)), shared, outer: outer.clone() }
+    }
+}
+
 impl Notifier {
-    /// Creates a notifier and the waker that triggers it.
-    pub fn new() -> (Arc<Self>, Waker) {
-        let notifier = Arc::new(Self {
-            state: AtomicU8::new(POLL_DUE),
-            outer: Mutex::new(Waker::noop().clone()),
-        });
-        let waker = Waker::from(Arc::clone(&notifier));
-        (notifier, waker)
+    /// Returns the waker for the inner future.
+    pub const fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     /// Begins a poll for the task that `outer` wakes. Returns whether the inner future must be polled.
-    pub fn enter(&self, outer: &Waker) -> bool {
-        let mut known = lock(&self.outer);
-        if !known.will_wake(outer) {
-            known.clone_from(outer);
+    pub fn enter(&mut self, outer: &Waker) -> bool {
+        if !self.outer.will_wake(outer) {
+            self.outer.clone_from(outer);
+            lock(&self.shared.outer).clone_from(outer);
         }
-        drop(known);
-        self.state.swap(POLLING, Ordering::AcqRel) != IDLE
+        self.shared.state.swap(POLLING, Ordering::AcqRel) != IDLE
     }
 
     /// Ends the poll. Returns `false` if a wake occurred during the poll. The poll then continues, and the caller must
     /// poll the inner future again.
     pub fn leave(&self) -> bool {
-        let left = self.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
+        let state = &self.shared.state;
+        let left = state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
         if left.is_err() {
-            self.state.store(POLLING, Ordering::Release);
+            state.store(POLLING, Ordering::Release);
         }
         left.is_ok()
     }
@@ -69,22 +82,18 @@ impl Notifier {
 
     /// Requests that the next poll of the task also polls the inner future.
     pub fn mark_due(&self) {
-        self.state.store(POLL_DUE, Ordering::Release);
+        self.shared.state.store(WOKEN, Ordering::Release);
     }
 }
 
-impl Wake for Notifier {
+impl Wake for Shared {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mark_woken = |state| match state {
-            POLLING | POLLING_WOKEN => Some(POLLING_WOKEN),
-            _ => Some(POLL_DUE),
-        };
-        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, mark_woken);
-        if matches!(before, Ok(IDLE | POLL_DUE)) {
+        let before = self.state.fetch_or(WOKEN, Ordering::AcqRel);
+        if before & POLLING == 0 {
             lock(&self.outer).wake_by_ref();
         }
     }
@@ -110,7 +119,8 @@ mod tests {
         let counter = Arc::<Counter>::default();
         let outer = Waker::from(Arc::clone(&counter));
         let woken = || counter.0.load(Ordering::Relaxed);
-        let (notifier, waker) = Notifier::new();
+        let mut notifier = Notifier::default();
+        let waker = notifier.waker().clone();
 
         assert!(notifier.enter(&outer), "a first poll is due");
         waker.wake_by_ref();
@@ -131,7 +141,8 @@ mod tests {
 
     #[test]
     fn without_a_wake_no_poll_is_due() {
-        let (notifier, waker) = Notifier::new();
+        let mut notifier = Notifier::default();
+        let waker = notifier.waker().clone();
         let outer = Waker::noop();
         assert!(notifier.enter(outer) && notifier.leave());
         assert!(!notifier.enter(outer), "no poll is due without a wake");
