@@ -13,7 +13,7 @@ mod request_observer;
 mod shard;
 mod upload_flush;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -72,15 +72,35 @@ pub struct ChannelLosses {
 /// observed at all. This is better than losing random chunks of all requests.
 #[derive(Debug, Default)]
 pub struct ObservationChannel {
-    /// Buffers, selected by request id, so that the events of a request stay in order. Tasks move between threads, so
-    /// one buffer per thread would not work.
-    shards: Vec<Mutex<Shard>>,
+    /// Buffers. A request uses the buffer of the thread that opened it, so that threads rarely write to the same memory.
+    /// All events of the request go to this buffer, also those from other threads, so that they stay in order.
+    shards: Vec<Aligned<Mutex<Shard>>>,
+    counters: Aligned<Counters>,
+    is_shutting_down: AtomicBool,
+    observer: Mutex<Option<Thread>>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
     last_exchange: AtomicU64,
     open: AtomicU64,
     lost_bytes: AtomicU64,
     lost_exchanges: AtomicU64,
-    is_shutting_down: AtomicBool,
-    observer: Mutex<Option<Thread>>,
+}
+
+/// A value that shares no cache line with other values, so that a thread that writes to them does not slow down threads
+/// that use this one. 128 bytes, because processors load pairs of 64-byte lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Aligned<T>(T);
+
+/// Returns the number of the current thread among those that have opened a request, starting at 0.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
 }
 
 impl ObservationChannel {
@@ -89,17 +109,18 @@ impl ObservationChannel {
         // One more share than there are shards, for the batch that the observer is processing.
         let budget = config.budget_bytes / (shards + 1);
         Self {
-            shards: (0..shards).map(|_| Mutex::new(Shard::new(budget))).collect(),
+            shards: (0..shards).map(|_| Aligned(Mutex::new(Shard::new(budget)))).collect(),
             ..Self::default()
         }
     }
 
-    /// Starts the observation of a request. If its buffer has no room for another request, the request is not observed
-    /// and counts as lost.
+    /// Starts the observation of a request. If no buffer has room for another request, the request is not observed and
+    /// counts as lost.
     pub fn open(self: &Arc<Self>, open: RequestHead, at: MonotonicInstant) -> RequestObserver {
-        let id = ExchangeId(self.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
+        let Aligned(counters) = &self.counters;
+        let id = ExchangeId(counters.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
         let observer = RequestObserver::open(Arc::clone(self), id, open, at);
-        if self.open.fetch_add(1, Ordering::AcqRel) == 0 {
+        if counters.open.fetch_add(1, Ordering::AcqRel) == 0 {
             self.wake();
         }
         observer
@@ -112,7 +133,7 @@ impl ObservationChannel {
     /// Swaps the content of buffer `shard` with the emptied memory of `batch`. A buffer that does not exist is empty.
     pub fn drain(&self, shard: usize, batch: &mut Batch) {
         shard::clear(batch);
-        if let Some(shard) = self.shards.get(shard) {
+        if let Some(Aligned(shard)) = self.shards.get(shard) {
             lock(shard).swap(batch);
         }
     }
@@ -142,24 +163,25 @@ impl ObservationChannel {
 
     /// Returns the number of requests that have not ended.
     pub fn open_exchanges(&self) -> u64 {
-        self.open.load(Ordering::Acquire)
+        self.counters.0.open.load(Ordering::Acquire)
     }
 
     /// Returns the number of requests since the start of the process.
     pub fn opened(&self) -> u64 {
-        self.last_exchange.load(Ordering::Acquire)
+        self.counters.0.last_exchange.load(Ordering::Acquire)
     }
 
     pub fn lost(&self) -> ChannelLosses {
+        let Aligned(counters) = &self.counters;
         ChannelLosses {
-            bytes: self.lost_bytes.load(Ordering::Relaxed),
-            exchanges: self.lost_exchanges.load(Ordering::Relaxed),
+            bytes: counters.lost_bytes.load(Ordering::Relaxed),
+            exchanges: counters.lost_exchanges.load(Ordering::Relaxed),
         }
     }
 
     /// Returns the number of body bytes that wait for the observer.
     pub fn backlog(&self) -> u64 {
-        let waiting = |shard: &Mutex<Shard>| lock(shard).waiting_bytes() as u64;
+        let waiting = |Aligned(shard): &Aligned<Mutex<Shard>>| lock(shard).waiting_bytes() as u64;
         self.shards.iter().map(waiting).sum()
     }
 
@@ -172,14 +194,15 @@ impl ObservationChannel {
         self.is_shutting_down.load(Ordering::Acquire)
     }
 
-    /// Calls `act` with the buffer of request `id`. Wakes the observer if [`Shard::must_wake`] returns true.
-    fn with_shard<T>(&self, id: ExchangeId, act: impl FnOnce(&mut Shard) -> T) -> T {
-        let index = usize::try_from(id.0).unwrap_or_default() % self.shards.len().max(1);
+    /// Calls `act` with the buffer number `shard`, modulo the number of buffers. Wakes the observer if
+    /// [`Shard::must_wake`] returns true.
+    fn with_shard<T>(&self, shard: usize, act: impl FnOnce(&mut Shard) -> T) -> T {
+        let index = shard % self.shards.len().max(1);
         #[expect(
             clippy::indexing_slicing,
             reason = "the index is a remainder of the vector's length"
         )]
-        let mut shard = lock(&self.shards[index]);
+        let mut shard = lock(&self.shards[index].0);
         let result = act(&mut shard);
         let is_urgent = shard.must_wake();
         drop(shard);

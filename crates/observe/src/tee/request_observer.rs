@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::ObservationChannel;
 use super::shard::Shard;
+use super::{ObservationChannel, thread_number};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, Direction, Ending, ExchangeId, ObserverEvent, RequestHead,
@@ -23,6 +23,8 @@ pub struct RequestObserver(Arc<SharedState>);
 struct SharedState {
     channel: Arc<ObservationChannel>,
     id: ExchangeId,
+    /// Number of the channel's buffer for this request.
+    shard: usize,
     /// Whether the request is excluded from observation.
     is_muted: bool,
     /// Whether the end was reported. Written under the lock of the buffer, so that no event can follow the end.
@@ -44,19 +46,26 @@ impl RequestObserver {
         at: MonotonicInstant,
     ) -> Self {
         let body_wait = Arc::clone(&open.body_wait);
-        let is_muted = channel.with_shard(id, |shard| {
-            let admitted = shard.admits_exchange();
-            if admitted {
-                shard.push(id, at, ObserverEvent::RequestHead(Box::new(open)));
-            }
-            !admitted
+        let mut head = Some(Box::new(open));
+        let own = thread_number();
+        // If the buffer of this thread is nearly full, any other buffer is used.
+        let shard = (own..own + channel.shards()).find(|number| {
+            channel.with_shard(*number, |shard| {
+                let is_admitted = shard.admits_exchange();
+                if let Some(head) = head.take_if(|_| is_admitted) {
+                    shard.push(id, at, ObserverEvent::RequestHead(head));
+                }
+                is_admitted
+            })
         });
+        let is_muted = shard.is_none();
         if is_muted {
-            channel.lost_exchanges.fetch_add(1, Ordering::Relaxed);
+            channel.counters.0.lost_exchanges.fetch_add(1, Ordering::Relaxed);
         }
         Self(Arc::new(SharedState {
             channel,
             id,
+            shard: shard.unwrap_or(own),
             is_muted,
             ended: AtomicBool::new(false),
             uploaded: AtomicBool::new(false),
@@ -122,7 +131,7 @@ impl RequestObserver {
             if is_in_gap || !shard.copy((state.id, at), direction, bytes, blocked) {
                 let len = bytes.len() as u64;
                 gap.fetch_add(len, Ordering::Relaxed);
-                state.channel.lost_bytes.fetch_add(len, Ordering::Relaxed);
+                state.channel.counters.0.lost_bytes.fetch_add(len, Ordering::Relaxed);
             }
         });
     }
@@ -171,10 +180,10 @@ impl SharedState {
                 self.push_gaps(shard, at);
                 shard.push(self.id, at, ObserverEvent::End(ending));
                 self.ended.store(true, Ordering::Release);
-                self.channel.open.fetch_sub(1, Ordering::AcqRel);
+                self.channel.counters.0.open.fetch_sub(1, Ordering::AcqRel);
             });
         } else if !self.ended.swap(true, Ordering::AcqRel) {
-            self.channel.open.fetch_sub(1, Ordering::AcqRel);
+            self.channel.counters.0.open.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
@@ -203,7 +212,7 @@ impl SharedState {
         if self.is_muted {
             return;
         }
-        self.channel.with_shard(self.id, |shard| {
+        self.channel.with_shard(self.shard, |shard| {
             if !self.ended.load(Ordering::Relaxed) {
                 act(shard);
             }

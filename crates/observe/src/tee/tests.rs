@@ -178,6 +178,48 @@ fn nearly_full_shard_mutes_new_exchanges() {
     assert!(events(&channel).0.contains(&"Response 13".to_owned()));
 }
 
+/// Returns the lengths of the bodies in each buffer since the last call.
+fn bodies_by_buffer(channel: &ObservationChannel) -> Vec<Vec<u32>> {
+    let mut batch = Batch::default();
+    let body = |entry: &TimestampedEvent| {
+        if let ObserverEvent::Body { len, .. } = entry.event { Some(len) } else { None }
+    };
+    let mut drained = |shard| {
+        channel.drain(shard, &mut batch);
+        batch.entries.iter().filter_map(body).collect()
+    };
+    (0..channel.shards()).map(&mut drained).collect()
+}
+
+#[test]
+fn requests_use_the_buffer_of_the_thread_that_opened_them() {
+    let channel = Arc::new(ObservationChannel::new(Config { shards: 4, budget_bytes: 1 << 20 }));
+    let requests = [open(&channel), open(&channel), open(&channel)];
+    copy(&requests[0], b"a");
+    thread::scope(|scope| {
+        scope.spawn(|| copy(&requests[0], b"bc"));
+    });
+    copy(&requests[1], b"def");
+    copy(&requests[2], b"ghij");
+    let mut buffers = bodies_by_buffer(&channel);
+    buffers.retain(|bodies| !bodies.is_empty());
+    assert_eq!(buffers, [[1, 2, 3, 4]]);
+}
+
+#[test]
+fn a_request_uses_another_buffer_if_that_of_its_thread_is_nearly_full() {
+    let channel = Arc::new(ObservationChannel::new(Config { shards: 2, budget_bytes: 96 * 1024 }));
+    let first = open(&channel);
+    copy(&first, &vec![b'x'; 25 * 1024]);
+    let second = open(&channel);
+    copy(&second, &vec![b'x'; 26 * 1024]);
+    copy(&open(&channel), b"unseen");
+    assert_eq!(channel.lost(), ChannelLosses { bytes: 0, exchanges: 1 });
+    let mut buffers = bodies_by_buffer(&channel);
+    buffers.sort_unstable();
+    assert_eq!(buffers, [[25 * 1024], [26 * 1024]]);
+}
+
 #[test]
 fn releases_capacity_after_a_burst() {
     let channel = channel(64 << 20);
