@@ -24,6 +24,7 @@ const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Reports when hyper has flushed a connection. hyper flushes only after it has written its whole buffer.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct FlushSignal {
     is_awaited: AtomicBool,
     /// Number of flushes that a body waited for. Wraps around.

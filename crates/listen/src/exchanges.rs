@@ -14,7 +14,10 @@ use tokengauge_types::sync::lock;
 
 /// State that a connection shares with its requests. `started` and `finished` count requests. They may wrap around,
 /// because only their equality is tested.
+///
+/// The fields that each chunk accesses are next to each other, so that they usually share a cache line.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Exchanges {
     started: AtomicU32,
     finished: AtomicU32,
@@ -24,8 +27,6 @@ pub(super) struct Exchanges {
     reads: AtomicU32,
     is_write_blocked: AtomicBool,
     closing: AtomicBool,
-    /// When the connection was opened or its last response ended, in nanoseconds of the monotonic clock.
-    waiting_since: AtomicU64,
     /// Whether the connection is to be closed to make room for another one. A request that arrives before the close
     /// resets this flag.
     evicted: AtomicBool,
@@ -37,6 +38,8 @@ pub(super) struct Exchanges {
     /// Whether the response has no length, so that only the end of the connection shows its end.
     unframed: AtomicBool,
     flush: FlushSignal,
+    /// When the connection was opened or its last response ended, in nanoseconds of the monotonic clock.
+    waiting_since: AtomicU64,
     /// Permit of the WebSocket request that upgraded the connection. The permit is returned when the stream closes.
     upgraded: Mutex<Option<OwnedSemaphorePermit>>,
 }
