@@ -419,6 +419,17 @@ mod tests {
     }
 
     #[test]
+    fn a_message_with_another_event_name_is_parsed() {
+        let format = || Chat::new(Api::OpenAiChat);
+        for (usual, other) in [("", "x"), ("x", ""), ("x", "y")] {
+            let mut messages = messages((usual, SHAPES[1].1), &["a", "a", "a", "a"]);
+            assert_eq!(assert_equal(format, &messages), 1, "{usual:?}");
+            messages[3].0 = other;
+            assert_eq!(assert_equal(format, &messages), 0, "{usual:?} {other:?}");
+        }
+    }
+
+    #[test]
     fn texts_that_need_a_parser_are_parsed() {
         for word in ["a\\nb", "", "\\u00e9", "\n", "\""] {
             let messages = messages(SHAPES[1], &["a", "a", "a", "a", word]);
