@@ -23,6 +23,8 @@ pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Reports when hyper has flushed a connection. hyper flushes only after it has written its whole buffer.
+///
+/// `is_awaited` comes first, so that it is next to the flags in [`Exchanges`](super::exchanges::Exchanges).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct FlushSignal {
