@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::open_sockets::OpenSocket;
+use super::socket::UpstreamSocket;
 use super::stream::{Transport, UpstreamStream};
 use super::{Config, Protocol};
 use tokengauge_types::clock;
@@ -105,7 +106,7 @@ impl Connector {
         let connection = ends.ok().map(|(local, remote)| TcpConnection::new(local, remote));
         let socket = connection.as_ref().map(OpenSocket::register);
         let stream = match &self.tls {
-            None => Transport::Left(stream),
+            None => Transport::Left(UpstreamSocket::new(stream)),
             Some(tls) => tls.handshake(stream, ca_file.as_deref()).await?,
         };
         let connected = ConnectTimings {
@@ -198,7 +199,7 @@ impl Tls {
         ca_file: Option<&Path>,
     ) -> Result<Transport, Error> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        match connector.connect(self.name.clone(), stream).await {
+        match connector.connect(self.name.clone(), UpstreamSocket::new(stream)).await {
             Ok(stream) => Ok(Transport::Right(Box::new(stream))),
             Err(error) => Err(Error::Failed(UpstreamFailure::Tls, explain(&error, ca_file))),
         }

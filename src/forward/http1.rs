@@ -9,7 +9,6 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -18,7 +17,7 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::repeat::SentBody;
-use super::stream::{StreamEnd, StreamState, UpstreamStream};
+use super::stream::{StreamState, UpstreamStream};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::ConnectTimings;
 use tokengauge_types::notifier::{MAX_POLL_ROUNDS, Notifier};
@@ -34,9 +33,6 @@ pub struct Http1Connection {
     /// Time at which the connection was last returned to the pool. Zero if never.
     pub(super) idle_since: MonotonicInstant,
     pub(super) opened_at: MonotonicInstant,
-    sent_at: MonotonicInstant,
-    /// Duration of the TCP handshake, which is at least one round trip.
-    round_trip: Duration,
     pub(super) tcp: Option<Arc<TcpConnection>>,
     pub(super) state: Arc<StreamState>,
 }
@@ -48,14 +44,6 @@ pub type Sent = Result<Response<Incoming>, TrySendError<Request<SentBody>>>;
 /// Maximum size in bytes of the read buffer, the write buffer and the response headers. If a client does not read, one
 /// such buffer stays in memory. hyper's default is 400 KiB.
 const MAX_BUFFER: usize = 64 << 10;
-
-/// Maximum time between FIN and the RST that follows if request data reaches a closed connection. The value is a round
-/// trip between continents.
-const MAX_RESET_DELAY: Duration = Duration::from_millis(200);
-
-/// Maximum time, added to a round trip, in which RST shows that the upstream closed the connection before it read the
-/// request. An upstream that has read a request does not fail that fast.
-const MAX_CLOSE_DELAY: Duration = Duration::from_millis(50);
 
 impl Http1Connection {
     /// Starts HTTP/1.1 on `stream`, which `connected` describes.
@@ -76,8 +64,6 @@ impl Http1Connection {
             notifier: Notifier::default(),
             idle_since: MonotonicInstant::ZERO,
             opened_at: clock::now(),
-            sent_at: MonotonicInstant::ZERO,
-            round_trip: connected.tcp.unwrap_or_default(),
             tcp: connected.connection.clone(),
             state,
         }))
@@ -105,8 +91,7 @@ impl Http1Connection {
 
     /// Sends `request` and waits for the response headers. An error contains the request if no byte of it was written.
     pub(super) async fn send(&mut self, request: Box<Request<SentBody>>) -> Sent {
-        self.state.begin_request();
-        self.sent_at = clock::now();
+        self.state.begin_request(self.is_reused());
         let mut head = pin!(self.sender.try_send_request(*request));
         let sent = poll_fn(|cx| self.poll_with(cx, |cx| head.as_mut().poll(cx))).await;
         if sent.is_err() {
@@ -115,18 +100,12 @@ impl Http1Connection {
         sent
     }
 
-    /// Returns whether the upstream closed the connection before it could read the whole request. Called after
-    /// [`send`](Self::send) has failed.
+    /// Returns whether it is proven that the upstream has read nothing of the request. Called after
+    /// [`send`](Self::send) has failed. See [`UpstreamStream::is_request_unread`].
     pub(super) async fn is_request_unread(&self) -> bool {
-        let Some(stream) = &self.ended else { return false };
-        match self.state.end() {
-            StreamEnd::ResetAfterClose => true,
-            StreamEnd::Closed => stream.is_reset_within(MAX_RESET_DELAY).await,
-            // A socket that is closed with unread data sends RST in place of FIN.
-            StreamEnd::Reset => {
-                clock::now().since(self.sent_at) <= self.round_trip + MAX_CLOSE_DELAY
-            }
-            StreamEnd::Open => false,
+        match (&self.ended, &self.tcp) {
+            (Some(stream), Some(connection)) => stream.is_request_unread(connection).await,
+            (None, _) | (_, None) => false,
         }
     }
 

@@ -33,6 +33,7 @@ mod repeat;
 mod resolver;
 mod respond;
 mod route;
+mod socket;
 mod stream;
 mod target;
 #[cfg(test)]
@@ -120,8 +121,8 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retry {
-    /// Requests that are safe to repeat: the upstream cannot have read them completely, or they are idempotent by their
-    /// method or an `Idempotency-Key` header.
+    /// Requests that are safe to repeat: it is proven that the upstream has read nothing of them, or they are idempotent
+    /// by their method or an `Idempotency-Key` header.
     #[default]
     Safe,
     /// All requests.

@@ -95,7 +95,7 @@ struct AttemptError {
     error: ForwardError,
     /// The request, if no byte of it was written.
     unsent: Option<OutgoingRequest>,
-    /// Whether the upstream cannot have read the whole request.
+    /// Whether it is proven that the upstream has not processed the request.
     is_unread: bool,
     /// Whether the connection ended before the first byte of the response.
     is_lost: bool,

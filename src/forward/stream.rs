@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::mem;
 use std::os::fd::AsFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,13 +13,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::open_sockets::OpenSocket;
+use super::socket::UpstreamSocket;
 use crate::tcp;
 use tokengauge_observe::tee::UploadFlush;
-use tokengauge_types::sync::lock;
+use tokengauge_types::tcp::TcpConnection;
 
 /// A byte stream that reports when all written data was flushed. After a failed read or write, it returns all received
 /// data before the error.
@@ -32,6 +34,8 @@ pub struct UpstreamStream<S = Transport> {
     failed_write: Option<io::Error>,
     /// The error of a TLS read, to be returned after the data before it. `tokio_rustls` returns the error first.
     failed_read: Option<io::Error>,
+    /// Number of bytes that the kernel had taken before the latest request.
+    written_before: u64,
     /// The runtime that receives the events of the socket.
     runtime: runtime::Id,
     _socket: Option<OpenSocket>,
@@ -39,40 +43,29 @@ pub struct UpstreamStream<S = Transport> {
 
 /// TCP, with or without TLS. The TLS state is boxed, because it takes a kilobyte that connections without TLS do not
 /// need.
-pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+pub type Transport = Either<UpstreamSocket, Box<TlsStream<UpstreamSocket>>>;
 
 /// State that a connection shares with its stream.
 #[derive(Debug, Default)]
 pub struct StreamState {
     /// Reports that a request body was sent completely. A connection sends one body at a time.
     pub(super) flush: Arc<UploadFlush>,
-    /// Whether each read first asks the kernel for the state of the connection.
+    /// Whether the next read first asks the kernel for the state of the connection.
     is_probing: AtomicBool,
+    /// Whether the next write is the first one of a request.
+    is_request_due: AtomicBool,
     /// Whether any byte was received since the start of the latest request.
     has_received: AtomicBool,
-    end: Mutex<StreamEnd>,
+    /// Whether the upstream has closed its sending side: with FIN, or with `close_notify` over TLS.
+    is_closed: AtomicBool,
     /// Whether a task waits for the HTTP/2 settings of the upstream.
     awaits_settings: AtomicBool,
     settings: Notify,
 }
 
-/// How the upstream ended a connection.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum StreamEnd {
-    /// The connection has not ended, or it ended with an error that no other variant describes.
-    #[default]
-    Open,
-    /// The upstream sent FIN. RST may follow if data arrives at the closed socket.
-    Closed,
-    /// RST without FIN.
-    Reset,
-    /// The upstream sent FIN and then RST, because data arrived after it had closed the connection.
-    ResetAfterClose,
-}
-
 impl StreamState {
-    /// Calls `read`, which checks whether the connection can be reused. During this call, a read of this stream fails if
-    /// the upstream has sent data or closed the connection. The kernel is asked directly, because the runtime may not
+    /// Calls `read`, which checks whether the connection can be reused. The first read of this stream during the call fails
+    /// if the upstream has sent data or closed the connection. The kernel is asked directly, because the runtime may not
     /// have noticed this yet. If the check succeeds, the stream moves to the current runtime.
     pub(super) fn probe<T>(&self, read: impl FnOnce() -> T) -> T {
         self.is_probing.store(true, Ordering::Relaxed);
@@ -91,41 +84,46 @@ impl StreamState {
         self.settings.notified().await;
     }
 
-    pub(super) fn begin_request(&self) {
+    /// Prepares the state for a request. On a reused connection, hyper reads before it writes, and this read asks the
+    /// kernel. If the upstream has closed the connection by then, no byte of the request is written.
+    pub(super) fn begin_request(&self, is_reused: bool) {
         self.has_received.store(false, Ordering::Relaxed);
+        self.is_request_due.store(true, Ordering::Relaxed);
+        self.is_probing.store(is_reused, Ordering::Relaxed);
     }
 
     pub(super) fn has_received(&self) -> bool {
         self.has_received.load(Ordering::Relaxed)
     }
 
-    pub(super) fn end(&self) -> StreamEnd {
-        *lock(&self.end)
+    /// Returns whether the upstream closed its sending side before it sent a byte of the response.
+    fn is_closed_before_response(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed) && !self.has_received()
     }
 }
 
 /// Access to the TCP connection and TLS state.
 pub trait Socket {
-    /// Returns the TCP connection. `None` for streams in memory.
-    fn tcp(&self) -> Option<&TcpStream>;
+    /// Returns the socket. `None` for streams in memory.
+    fn socket(&self) -> Option<&UpstreamSocket>;
 
-    fn tcp_mut(&mut self) -> Option<&mut TcpStream>;
+    fn socket_mut(&mut self) -> Option<&mut UpstreamSocket>;
 
     /// Reads data that is already decrypted, without reading from the socket. Returns the number of bytes.
     fn read_decrypted(&mut self, buf: &mut ReadBuf<'_>) -> usize;
 }
 
 impl Socket for Transport {
-    fn tcp(&self) -> Option<&TcpStream> {
+    fn socket(&self) -> Option<&UpstreamSocket> {
         Some(match self {
-            Self::Left(stream) => stream,
+            Self::Left(socket) => socket,
             Self::Right(stream) => stream.get_ref().0,
         })
     }
 
-    fn tcp_mut(&mut self) -> Option<&mut TcpStream> {
+    fn socket_mut(&mut self) -> Option<&mut UpstreamSocket> {
         Some(match self {
-            Self::Left(stream) => stream,
+            Self::Left(socket) => socket,
             Self::Right(stream) => stream.get_mut().0,
         })
     }
@@ -157,6 +155,7 @@ impl<S> UpstreamStream<S> {
             state: Arc::default(),
             failed_write: None,
             failed_read: None,
+            written_before: 0,
             runtime: Handle::current().id(),
             _socket: socket,
         }
@@ -184,43 +183,84 @@ impl<S: Socket> UpstreamStream<S> {
     fn move_to_current_runtime(&mut self) {
         let current = Handle::current().id();
         if self.runtime != current
-            && let Some(tcp) = self.stream.tcp_mut()
-            && let Ok(moved) = registered_here(tcp)
+            && let Some(socket) = self.stream.socket_mut()
+            && let Ok(moved) = registered_here(&socket.tcp)
         {
-            *tcp = moved;
+            socket.tcp = moved;
             self.runtime = current;
         }
     }
 
-    /// Waits up to `limit` for a reset by the upstream. Returns whether the upstream has reset the connection.
-    pub(super) async fn is_reset_within(&self, limit: Duration) -> bool {
-        let reset = async {
-            while !self.has_socket_error() {
-                tokio::time::sleep(RESET_INTERVAL).await;
+    /// Records where a request begins.
+    fn before_write(&mut self) {
+        if self.state.is_request_due.load(Ordering::Relaxed) {
+            self.state.is_request_due.store(false, Ordering::Relaxed);
+            self.state.is_probing.store(false, Ordering::Relaxed);
+            self.written_before = self.written();
+        }
+    }
+
+    fn written(&self) -> u64 {
+        self.stream.socket().map_or(0, UpstreamSocket::written)
+    }
+
+    /// Returns whether the upstream closed the connection before its kernel received any byte of the latest request.
+    /// Called if the connection has ended before the response. Waits for the proof up to [`MAX_RESET_DELAY`].
+    ///
+    /// Two facts together are a proof. First, the FIN of the upstream acknowledges no byte of the request. FIN
+    /// acknowledges everything that the upstream's kernel had received, so a program can have read nothing before FIN,
+    /// and after FIN it cannot answer. Second, the request is answered with RST and without an acknowledgement. The
+    /// upstream has therefore closed the connection in both directions, and no program reads the request later.
+    ///
+    /// RST alone proves nothing: a program that has read the request can cause the same RST, and the kernel does not
+    /// report what RST acknowledges.
+    pub(super) async fn is_request_unread(&self, connection: &TcpConnection) -> bool {
+        if !self.state.is_closed_before_response() {
+            return false;
+        }
+        let sent = self.sent_of_request();
+        let until = Instant::now() + MAX_RESET_DELAY;
+        let mut was_unread_at_fin = false;
+        if sent == 0 {
+            return true;
+        }
+        loop {
+            match tcp::send_queue(connection) {
+                Some(queue) if queue.unacknowledged < sent => return false,
+                Some(queue) => was_unread_at_fin |= queue.has_received_fin,
+                // The kernel forgets a connection when RST arrives.
+                None => return was_unread_at_fin && self.is_reset(),
             }
-        };
-        tokio::time::timeout(limit, reset).await.is_ok()
+            if Instant::now() >= until {
+                return false;
+            }
+            tokio::time::sleep(RESET_INTERVAL).await;
+        }
     }
 
-    fn has_socket_error(&self) -> bool {
-        let error = self.stream.tcp().map(TcpStream::take_error);
-        !matches!(error, None | Some(Ok(None)))
+    /// Returns how many bytes of the latest request the kernel has taken.
+    fn sent_of_request(&self) -> u64 {
+        if self.state.is_request_due.load(Ordering::Relaxed) {
+            return 0;
+        }
+        self.written() - self.written_before
     }
 
-    /// Records how the connection ended. `error` is the read error, or `None` at the end of the data.
+    fn is_reset(&self) -> bool {
+        let error = self.stream.socket().and_then(|socket| socket.tcp.take_error().ok()?);
+        // Linux returns `BrokenPipe` for RST after FIN.
+        error.is_some_and(|error| {
+            matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+        })
+    }
+
+    /// Records that the upstream has closed its sending side. `error` is the read error, or `None` at the end of the
+    /// data.
     fn record_end(&self, error: Option<&io::Error>) {
         let error = self.failed_write.as_ref().or(error).map(io::Error::kind);
-        *lock(&self.state.end) = match error {
-            // Linux returns `BrokenPipe` for RST after FIN.
-            Some(ErrorKind::BrokenPipe) => StreamEnd::ResetAfterClose,
-            Some(ErrorKind::ConnectionReset) => StreamEnd::Reset,
-            // Without `close_notify`, TLS returns `UnexpectedEof` for FIN.
-            None | Some(ErrorKind::UnexpectedEof) if self.has_socket_error() => {
-                StreamEnd::ResetAfterClose
-            }
-            None | Some(ErrorKind::UnexpectedEof) => StreamEnd::Closed,
-            Some(_) => StreamEnd::Open,
-        };
+        // Without `close_notify`, TLS returns `UnexpectedEof` for FIN.
+        let is_closed = matches!(error, None | Some(ErrorKind::UnexpectedEof));
+        self.state.is_closed.store(is_closed, Ordering::Relaxed);
     }
 }
 
@@ -228,6 +268,10 @@ impl<S: Socket> UpstreamStream<S> {
 fn registered_here(tcp: &TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(tcp.as_fd().try_clone_to_owned()?.into())
 }
+
+/// Maximum time between FIN and the RST that follows if a request reaches a closed connection. The value is a round trip
+/// between continents.
+const MAX_RESET_DELAY: Duration = Duration::from_millis(200);
 
 /// Interval of checks for RST.
 const RESET_INTERVAL: Duration = Duration::from_millis(5);
@@ -239,7 +283,8 @@ impl<S: AsyncRead + Socket + Unpin> AsyncRead for UpstreamStream<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.state.is_probing.load(Ordering::Relaxed) {
-            if !self.stream.tcp().is_none_or(tcp::is_silent) {
+            self.state.is_probing.store(false, Ordering::Relaxed);
+            if !self.stream.socket().is_none_or(|socket| tcp::is_silent(&socket.tcp)) {
                 return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
             }
             self.move_to_current_runtime();
@@ -269,7 +314,7 @@ impl<S: AsyncRead + Socket + Unpin> AsyncRead for UpstreamStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
+impl<S: AsyncWrite + Socket + Unpin> AsyncWrite for UpstreamStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -278,6 +323,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         if self.failed_write.is_some() {
             return Poll::Ready(Ok(buf.len()));
         }
+        self.before_write();
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.keep_error(polled, buf.len())
     }
@@ -291,6 +337,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         if self.failed_write.is_some() {
             return Poll::Ready(Ok(length));
         }
+        self.before_write();
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         self.keep_error(polled, length)
     }
@@ -312,7 +359,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         self.keep_error(polled, ())
     }
 
+    /// Closes the sending side. Sends nothing if the upstream closed the connection before the response: a `close_notify`
+    /// would provoke RST, which [`is_request_unread`](UpstreamStream::is_request_unread) would take for the answer to the
+    /// request.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.state.is_closed_before_response() {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
@@ -334,11 +387,11 @@ mod tests {
     const BODY: usize = 100 * 1024;
 
     impl Socket for DuplexStream {
-        fn tcp(&self) -> Option<&TcpStream> {
+        fn socket(&self) -> Option<&UpstreamSocket> {
             None
         }
 
-        fn tcp_mut(&mut self) -> Option<&mut TcpStream> {
+        fn socket_mut(&mut self) -> Option<&mut UpstreamSocket> {
             None
         }
 
@@ -354,7 +407,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = opener.block_on(async {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            UpstreamStream::new(Transport::Left(stream), None)
+            UpstreamStream::new(Transport::Left(UpstreamSocket::new(stream)), None)
         });
         let (mut far, _) = listener.accept().unwrap();
         user.block_on(async {

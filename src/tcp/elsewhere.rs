@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::SendQueue;
 use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
 #[derive(Debug)]
@@ -15,6 +16,10 @@ impl Kernel {
     }
 
     pub fn query(&mut self, _: &TcpConnection) -> Option<TcpInfo> {
+        match *self {}
+    }
+
+    pub fn send_queue(&mut self, _: &TcpConnection) -> Option<SendQueue> {
         match *self {}
     }
 }

@@ -13,6 +13,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
+use super::SendQueue;
 use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
 /// Sizes in bytes of `struct nlmsghdr`, `struct inet_diag_req_v2` and `struct inet_diag_msg`.
@@ -20,8 +21,14 @@ const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 
-/// Offset of the local port and then the remote port in `struct inet_diag_msg`.
+/// Offsets of the state, of the local port and then the remote port, and of the length of the write queue in
+/// `struct inet_diag_msg`.
+const STATE: usize = 1;
 const PORTS: usize = 4;
+const WRITE_QUEUE: usize = 60;
+
+/// The state of a connection after the other side has sent FIN (`TCP_CLOSE_WAIT` in `linux/tcp_states.h`).
+const CLOSE_WAIT: u8 = 8;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
@@ -73,7 +80,7 @@ impl Kernel {
         if self.failed_requests.is_some_and(|failed| failed >= MAX_FAILED_REQUESTS) {
             return None;
         }
-        let response = self.try_query(connection);
+        let response = self.request(connection, decode_tcp_info);
         match (&mut self.failed_requests, &response) {
             (Some(failed), None) => *failed += 1,
             (failed, Some(_)) => *failed = None,
@@ -82,7 +89,17 @@ impl Kernel {
         response
     }
 
-    fn try_query(&mut self, connection: &TcpConnection) -> Option<TcpInfo> {
+    /// Reads the send queue of `connection`. Returns `None` if the connection is closed or the request fails.
+    pub fn send_queue(&mut self, connection: &TcpConnection) -> Option<SendQueue> {
+        self.request(connection, decode_send_queue)
+    }
+
+    /// Requests the state of `connection`, and decodes the response: `struct inet_diag_msg` and its attributes.
+    fn request<T>(
+        &mut self,
+        connection: &TcpConnection,
+        decode: impl Fn(&[u8]) -> Option<T>,
+    ) -> Option<T> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = encode_request(connection, self.sequence);
         send(&self.netlink, &request, SendFlags::empty()).ok()?;
@@ -91,7 +108,7 @@ impl Kernel {
             let (length, _) = recv(&self.netlink, &mut buffer[..], RecvFlags::empty()).ok()?;
             let response = buffer.get(..length)?;
             if read_u32(response, 8)? == self.sequence {
-                return decode_response(response, connection);
+                return decode(message_of(response, connection)?);
             }
         }
         None
@@ -135,22 +152,31 @@ fn address(end: &SocketAddr) -> [u8; 16] {
     }
 }
 
-/// Decodes a response. Returns `None` for an error or a response without statistics.
-fn decode_response(response: &[u8], connection: &TcpConnection) -> Option<TcpInfo> {
+/// Returns the message in a response. Returns `None` for an error, or for a response about another socket.
+fn message_of<'r>(response: &'r [u8], connection: &TcpConnection) -> Option<&'r [u8]> {
     let kind = response.get(4..6)?.try_into().ok().map(u16::from_ne_bytes)?;
     if kind != SOCK_DIAG_BY_FAMILY {
         return None;
     }
+    let message = response.get(HEADER..)?;
     // Compares the ports: for a closed connection, the kernel may return a socket that listens on the same address.
     let ports = [&connection.local, &connection.remote].map(|end| end.port().to_be_bytes());
-    if response.get(HEADER + PORTS..)?.get(..4)? != ports.as_flattened() {
-        return None;
-    }
-    let mut attributes = response.get(HEADER + MESSAGE..)?;
+    (message.get(PORTS..)?.get(..4)? == ports.as_flattened()).then_some(message)
+}
+
+fn decode_send_queue(message: &[u8]) -> Option<SendQueue> {
+    let has_received_fin = *message.get(STATE)? == CLOSE_WAIT;
+    let unacknowledged = read_u32(message, WRITE_QUEUE)?.into();
+    Some(SendQueue { unacknowledged, has_received_fin })
+}
+
+/// Decodes the statistics among the attributes of a message. Returns `None` if they are missing.
+fn decode_tcp_info(message: &[u8]) -> Option<TcpInfo> {
+    let mut attributes = message.get(MESSAGE..)?;
     loop {
         let length = usize::from(read_u16(attributes, 0)?);
         if read_u16(attributes, 2)? == INET_DIAG_INFO {
-            return Some(decode_tcp_info(attributes.get(4..length)?));
+            return Some(decode_fields(attributes.get(4..length)?));
         }
         // Attributes are aligned to 4 bytes. At least 4 bytes are skipped, because a length of 0 would loop forever.
         attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
@@ -158,7 +184,7 @@ fn decode_response(response: &[u8], connection: &TcpConnection) -> Option<TcpInf
 }
 
 /// Decodes the statistics. The kernel reports an unknown time as 0 or as the maximum of its type.
-fn decode_tcp_info(info: &[u8]) -> TcpInfo {
+fn decode_fields(info: &[u8]) -> TcpInfo {
     let micros = |at: usize| {
         read_u32(info, at)
             .filter(|micros| ![0, u32::MAX].contains(micros))
@@ -200,6 +226,10 @@ mod tests {
         ([near, far], listener)
     }
 
+    fn decode_response(response: &[u8], connection: &TcpConnection) -> Option<TcpInfo> {
+        decode_tcp_info(message_of(response, connection)?)
+    }
+
     fn connection(stream: &TcpStream) -> TcpConnection {
         TcpConnection::new(stream.local_addr().unwrap(), stream.peer_addr().unwrap())
     }
@@ -223,6 +253,30 @@ mod tests {
                 assert_eq!(kernel.query(end), None);
             }
         }
+    }
+
+    #[test]
+    fn reads_the_send_queue_until_a_reset() {
+        let mut kernel = Kernel::open().unwrap();
+        let ([mut near, far], _listener) = pair("127.0.0.1:0");
+        let connection = connection(&near);
+        let queue =
+            |unacknowledged, has_received_fin| Some(SendQueue { unacknowledged, has_received_fin });
+        assert_eq!(kernel.send_queue(&connection), queue(0, false));
+        // Fills the buffers of both sides. The rest stays unacknowledged.
+        near.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(length) = near.write(&[0; 1 << 16]) {
+            written += length as u64;
+        }
+        let unread = kernel.send_queue(&connection).unwrap();
+        assert!((1..=written).contains(&unread.unacknowledged), "{unread:?} of {written}");
+        far.shutdown(std::net::Shutdown::Write).unwrap();
+        let closed = kernel.send_queue(&connection).unwrap();
+        assert!(closed.has_received_fin && closed.unacknowledged > 0, "{closed:?}");
+        // Unread data makes the kernel send RST.
+        drop(far);
+        assert_eq!(kernel.send_queue(&connection), None);
     }
 
     #[test]
