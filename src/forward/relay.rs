@@ -227,8 +227,11 @@ impl Exchange {
         mut request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Reused, ForwardError> {
-        let repeatable =
-            RepeatableRequest::copy(&mut request, &self.upstream.kept_bytes).map(Box::new);
+        let retry = self.upstream.config().retry;
+        let repeatable = match retry {
+            Retry::Safe | Retry::Always => RepeatableRequest::copy(&mut request).map(Box::new),
+            Retry::Never => None,
+        };
         let failed = match self.attempt(channel, request, upgrade).await {
             Ok(received) => return Ok(Reused::Received(received)),
             Err(failed) => failed,
@@ -236,7 +239,7 @@ impl Exchange {
         if let Some(unsent) = failed.unsent {
             return Ok(Reused::Lost(unsent));
         }
-        let may_repeat = |request: &RepeatableRequest| match self.upstream.config().retry {
+        let may_repeat = |request: &RepeatableRequest| match retry {
             Retry::Safe => failed.is_unread || request.is_idempotent(),
             Retry::Always => true,
             Retry::Never => false,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -25,9 +25,14 @@ const MAX_KEPT_UNKNOWN: u64 = 64 * 1024;
 /// that arrives in frames below 1 KiB needs more, and is then not kept.
 const FRAMES_ALLOWANCE: u64 = 4 * 1024;
 
-/// Maximum memory in bytes for kept request bodies, per upstream. When the limit is reached, further requests are not
-/// kept and cannot be repeated.
-pub const MAX_KEPT_TOTAL: usize = 64 * 1024 * 1024;
+/// Maximum memory in bytes for the kept request bodies of the process. When the limit is reached, further requests are
+/// not kept and cannot be repeated.
+const MAX_KEPT_TOTAL: usize = 64 * 1024 * 1024;
+
+/// Remaining memory in bytes for kept request bodies. Global, because memory belongs to the process: the number of
+/// upstreams is not limited, and a reload replaces upstreams that still have requests.
+static BUDGET: LazyLock<Arc<Semaphore>> =
+    LazyLock::new(|| Arc::new(Semaphore::new(MAX_KEPT_TOTAL)));
 
 /// Headers with an idempotency key. With such a key, the upstream recognizes a repeated request.
 const IDEMPOTENCY_KEYS: [HeaderName; 2] =
@@ -70,11 +75,11 @@ struct KeptBody {
 struct KeptBodyGuard(Arc<Mutex<KeptBody>>);
 
 impl RepeatableRequest {
-    /// Copies the headers of `request`, and keeps its body from now on. Returns `None` if the body exceeds the remaining
-    /// `budget`, in bytes.
-    pub(super) fn copy(request: &mut Request<SentBody>, budget: &Arc<Semaphore>) -> Option<Self> {
+    /// Copies the headers of `request`, and keeps its body from now on. Returns `None` if the body exceeds a memory
+    /// limit.
+    pub(super) fn copy(request: &mut Request<SentBody>) -> Option<Self> {
         let length = request.body().size_hint().exact().unwrap_or(MAX_KEPT_UNKNOWN);
-        let permit = reserve(length, budget)?;
+        let permit = reserve(length)?;
         let room = permit.num_permits();
         let kept = KeptBody { permit: Some(permit), room, ..KeptBody::default() };
         let kept = Arc::new(Mutex::new(kept));
@@ -106,9 +111,9 @@ impl RepeatableRequest {
     }
 }
 
-fn reserve(length: u64, budget: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+fn reserve(length: u64) -> Option<OwnedSemaphorePermit> {
     let room = (length <= MAX_KEPT).then(|| length + length / 8 + FRAMES_ALLOWANCE)?;
-    Arc::clone(budget).try_acquire_many_owned(u32::try_from(room).ok()?).ok()
+    Arc::clone(&BUDGET).try_acquire_many_owned(u32::try_from(room).ok()?).ok()
 }
 
 impl SentBody {
@@ -191,5 +196,20 @@ fn shallow_copy(frame: &Frame<Bytes>) -> Option<Frame<Bytes>> {
 impl Drop for KeptBodyGuard {
     fn drop(&mut self) {
         *lock(&self.0) = KeptBody::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_upstreams_share_one_budget() {
+        let kept: Vec<_> = std::iter::from_fn(|| reserve(MAX_KEPT)).collect();
+        let bytes: usize = kept.iter().map(OwnedSemaphorePermit::num_permits).sum();
+        assert!(bytes <= MAX_KEPT_TOTAL && bytes > MAX_KEPT_TOTAL * 9 / 10, "{bytes}");
+        drop(kept);
+        assert!(reserve(MAX_KEPT).is_some());
+        assert!(reserve(MAX_KEPT + 1).is_none());
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tokio::sync::Semaphore;
 
 use super::connect::{self, Connector};
 use super::error::ForwardError;
@@ -11,7 +10,6 @@ use super::health::UpstreamHealth;
 use super::http1::Http1Connection;
 use super::http2::{Channel, Http2Pool};
 use super::pool::Pool;
-use super::repeat::MAX_KEPT_TOTAL;
 use super::{Config, Protocol};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
@@ -25,8 +23,6 @@ pub struct Upstream {
     pub(super) host: HeaderValue,
     pub(super) pool: Arc<Pool>,
     http2: Arc<Http2Pool>,
-    /// Remaining memory in bytes for request bodies that are kept for a second attempt.
-    pub(super) kept_bytes: Arc<Semaphore>,
     pub(super) health: Arc<UpstreamHealth>,
 }
 
@@ -48,7 +44,6 @@ impl Upstream {
             http2: Http2Pool::new(&connector.config),
             connector: Arc::new(connector),
             host,
-            kept_bytes: Arc::new(Semaphore::new(MAX_KEPT_TOTAL)),
             health,
         }))
     }
