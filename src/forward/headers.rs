@@ -23,7 +23,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// The request cannot be forwarded because of its URL or its headers.
+/// The message cannot be forwarded because of its URL or its headers.
 #[derive(Debug)]
 pub struct BadRequest;
 
@@ -52,6 +52,7 @@ pub(super) fn rewrite_request<B>(
     if has_unsupported_coding(request.headers()) {
         return Err(BadRequest);
     }
+    unify_content_length(request.headers_mut())?;
     strip_hop_by_hop(request.headers_mut(), upgrade);
     let is_http2 = request.version() == Version::HTTP_2;
     let path = path_and_query(request, &upstream.config().base_path, stripped)?;
@@ -130,6 +131,36 @@ fn host_without_user(authority: &Authority) -> Option<HeaderValue> {
 pub(super) fn has_ambiguous_length<B>(response: &Response<B>) -> bool {
     let headers = response.headers();
     headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH)
+}
+
+/// Replaces repeated values of `Content-Length`, such as `3, 3` or two equal headers, by one number. A recipient that
+/// reads such a header differently would find another end of the body (RFC 9110 §8.6). Returns an error if the values
+/// differ or are not numbers.
+pub(super) fn unify_content_length(headers: &mut HeaderMap) -> Result<(), BadRequest> {
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = values.next() else { return Ok(()) };
+    if values.next().is_none() && parse_length(first.as_bytes()).is_some() {
+        return Ok(());
+    }
+    let mut length = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        for number in value.as_bytes().split(|byte| *byte == b',') {
+            let number = parse_length(number.trim_ascii()).ok_or(BadRequest)?;
+            if length.replace(number).is_some_and(|other| other != number) {
+                return Err(BadRequest);
+            }
+        }
+    }
+    if let Some(length) = length {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Ok(())
+}
+
+/// Parses a length, which has only digits. `u64::from_str` alone would accept a sign.
+fn parse_length(digits: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(digits).ok()?;
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// Returns whether `Transfer-Encoding` contains a coding other than `chunked`, such as `gzip, chunked`. hyper decodes

@@ -102,15 +102,18 @@ struct AttemptError {
 }
 
 impl Received {
-    /// Returns an error if the response cannot be forwarded: it switches protocols unexpectedly, or has an unsupported
-    /// transfer coding.
-    fn if_expected(self, upgrade: bool) -> Result<Self, ForwardError> {
+    /// Returns an error if the response cannot be forwarded: it switches protocols unexpectedly, or its length is
+    /// ambiguous.
+    fn if_expected(mut self, upgrade: bool) -> Result<Self, ForwardError> {
+        let has_length = headers::unify_content_length(self.response.headers_mut()).is_ok();
         let headers = self.response.headers();
         let is_switch = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let cause = if is_switch && !(upgrade && headers::upgrades_to_websocket(headers)) {
             "it switched to a protocol that was not requested"
         } else if headers::has_unsupported_coding(headers) {
             "it used a transfer coding other than chunked, which was not requested"
+        } else if !has_length {
+            "its Content-Length is not one number"
         } else {
             return Ok(self);
         };

@@ -10,6 +10,7 @@ mod clients;
 mod failures;
 mod heads;
 mod http2_upstreams;
+mod lengths;
 mod protocols;
 mod repeats;
 mod reuse;
