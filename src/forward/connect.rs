@@ -11,11 +11,12 @@ use http::HeaderValue;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::open_sockets::OpenSocket;
+use super::resolver::Resolver;
 use super::socket::UpstreamSocket;
 use super::stream::{Transport, UpstreamStream};
 use super::{Config, Protocol};
@@ -87,7 +88,8 @@ impl Connector {
             Some(proxy) => (proxy.host.as_str(), proxy.port),
             None => (server, *server_port),
         };
-        let addresses = self
+        let resolver = self.config.resolver.as_ref().unwrap_or(Resolver::system());
+        let addresses = resolver
             .resolve(host, port)
             .await
             .map_err(|error| Error::Failed(UpstreamFailure::Dns, error.to_string()))?;
@@ -118,14 +120,6 @@ impl Connector {
             connection: connection.map(Arc::new),
         };
         Ok((UpstreamStream::new(stream, socket), connected))
-    }
-
-    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let Some(resolver) = &self.config.resolver else {
-            return Ok(lookup_host((host, port)).await?.collect());
-        };
-        let addresses = resolver.resolve(host)?.into_iter();
-        Ok(addresses.map(|address| SocketAddr::new(address, port)).collect())
     }
 }
 

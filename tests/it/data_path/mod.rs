@@ -11,6 +11,7 @@ mod failures;
 mod heads;
 mod http2_upstreams;
 mod lengths;
+mod names;
 mod protocols;
 mod repeats;
 mod reuse;
