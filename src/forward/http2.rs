@@ -36,10 +36,6 @@ const STREAM_WINDOW: u32 = 1024 * 1024;
 const MAX_STREAMS: usize = 64;
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
-/// Interval of pings. If the network path is dead, the proxy notices after this interval and hyper's ping timeout of 20
-/// s.
-const PING: Duration = Duration::from_secs(30);
-
 /// The HTTP/2 connections to one upstream, including connections that are still being opened.
 #[derive(Debug)]
 pub struct Http2Pool {
@@ -208,7 +204,8 @@ impl Http2Connection {
         connector: &Connector,
     ) -> Result<(), Error> {
         let (stream, connected) = connector.connect().await?;
-        if connector.config.tls && !stream.chose_http2() {
+        let config = &connector.config;
+        if config.tls && !stream.chose_http2() {
             let connection = Http1Connection::handshake(stream, &connected).await?;
             *lock(&this.http1) = Some((connection, connected));
             pool.expected_streams.store(0, Ordering::Relaxed);
@@ -222,7 +219,8 @@ impl Http2Connection {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_max_send_streams(1)
-            .keep_alive_interval(PING)
+            .keep_alive_interval(config.http2_ping.interval)
+            .keep_alive_timeout(config.http2_ping.timeout)
             .handshake(TokioIo::new(stream))
             .await?;
         drop(this.opened.set((sender, connected)));

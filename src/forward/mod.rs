@@ -100,6 +100,8 @@ pub struct Config {
     /// Age after which a connection is not reused. A new connection resolves the host name again.
     pub max_connection_age: Duration,
     pub retry: Retry,
+    /// Detects HTTP/2 connections whose network path is dead.
+    pub http2_ping: Http2Ping,
     /// HTTP proxy for connections to the upstream. `None` means a direct connection.
     pub proxy: Option<Proxy>,
     /// Resolves host names. If `None`, the system does.
@@ -129,6 +131,24 @@ pub enum Retry {
     Always,
     /// Only requests of which no byte was written.
     Never,
+}
+
+/// Pings on HTTP/2 connections to an upstream. They are sent while requests are open and nothing arrives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Http2Ping {
+    /// Time without received data before a ping, and between pings.
+    pub interval: Duration,
+    /// Maximum time until the answer. When it expires, the requests on the connection fail, and further ones use another
+    /// connection.
+    pub timeout: Duration,
+}
+
+impl Default for Http2Ping {
+    /// A dead connection is left after 20 s. Every request on the connection waits for this time, so it must be short.
+    /// It must also be longer than a pause of a busy upstream, or than TCP needs to repeat lost packets.
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(10), timeout: Duration::from_secs(10) }
+    }
 }
 
 /// Timeouts of one request. `None` disables a timeout. By default, only connecting has a timeout. A model may think for
@@ -188,6 +208,7 @@ impl Config {
             pool_size: Self::POOL_SIZE,
             max_connection_age: Self::MAX_CONNECTION_AGE,
             retry: Retry::default(),
+            http2_ping: Http2Ping::default(),
             proxy: None,
             resolver: None,
         }

@@ -10,7 +10,7 @@ use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokengauge::forward::Protocol;
+use tokengauge::forward::{Http2Ping, Protocol};
 use tokengauge_types::clock;
 use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 use tokio::net::TcpStream;
@@ -258,5 +258,53 @@ async fn break_off(stream: TcpStream, resets_connection: bool) {
             return;
         }
         body.send_reset(h2::Reason::INTERNAL_ERROR);
+    }
+}
+
+/// Tests a connection over which nothing arrives any more, although it is open: the proxy leaves it. A request that can
+/// be repeated gets a response from the next connection. Another one fails, and further requests succeed.
+#[tokio::test]
+async fn leaves_a_connection_whose_pings_are_not_answered() {
+    for (method, first_status) in [("GET", "200"), ("POST", "502")] {
+        let backend = Backend::start().await;
+        let mut setup = Setup::to(backend.address);
+        setup.upstream.protocol = Protocol::Http2;
+        setup.upstream.http2_ping =
+            Http2Ping { interval: Duration::from_millis(100), timeout: Duration::from_millis(200) };
+        let proxy = setup.start().await;
+        let mut client = proxy.client().await;
+        client.write(GET).await;
+        let mut dead = h2::server::handshake(backend.accept().await.0).await.unwrap();
+        let (_, mut respond) = within("request", dead.accept()).await.unwrap().unwrap();
+        respond.send_response(Response::new(()), true).unwrap();
+        let (next, _) = tokio::join!(
+            async {
+                client.read_head().await;
+                client.write(format!("{method} /x HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+            },
+            within("request", dead.accept())
+        );
+        let () = next;
+        // From here on, no task polls `dead`: it reads and answers nothing.
+        let live = async {
+            loop {
+                let mut connection = h2::server::handshake(backend.accept().await.0).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    respond.send_response(Response::new(()), true).unwrap();
+                }
+            }
+        };
+        let asking = async {
+            let head = client.read_head().await;
+            assert!(head.starts_with(&format!("HTTP/1.1 {first_status} ")), "{method}: {head}");
+            let mut client = proxy.client().await;
+            client.write(GET).await;
+            assert!(client.read_head().await.starts_with("HTTP/1.1 200 "), "{method}");
+        };
+        tokio::select! {
+            () = asking => {}
+            () = live => unreachable!(),
+        }
+        drop(dead);
     }
 }
