@@ -141,6 +141,7 @@ async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
                     // Disables Nagle's algorithm, because each chunk is a small write that must not be delayed. A
                     // failure is harmless.
                     drop(stream.set_nodelay(true));
+                    tokengauge_listen::prepare_upstream_socket(&stream);
                     return Ok(stream);
                 }
                 Some(Ok(Err(error))) => failed = error,
@@ -348,6 +349,28 @@ mod tests {
             let stream = connecting.await.unwrap().unwrap();
             assert_eq!(stream.peer_addr().unwrap(), address);
         }
+    }
+
+    /// Tests that the kernel notices a vanished upstream, and buffers little of an upload that the upstream does not
+    /// read.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_kernel_watches_a_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = connect_any(vec![listener.local_addr().unwrap()]).await.unwrap();
+        use rustix::net::sockopt;
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(60));
+        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), Duration::from_secs(15));
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 300_000);
+        let (_unread, _) = listener.accept().await.unwrap();
+        let mut written = 0;
+        while let Ok(length) = stream.try_write(&[0; 1 << 16]) {
+            written += length as u64;
+        }
+        let ends = TcpConnection::new(stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+        let held = crate::tcp::send_queue(&ends).unwrap().unacknowledged;
+        assert!((1..=512 << 10).contains(&held), "{held} of {written}");
     }
 
     #[tokio::test]
