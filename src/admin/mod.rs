@@ -129,7 +129,7 @@ impl Admin {
         pages: Pages,
         drain: Drain,
     ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+        let listener = tokengauge_listen::bind_tcp(address)?;
         let address = listener.local_addr()?;
         let state = AdminState {
             pages,

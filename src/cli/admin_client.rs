@@ -114,11 +114,13 @@ impl FromStr for AdminAddress {
     }
 }
 
-/// Returns the address to connect to if the server listens on `address`, which may be `0.0.0.0` or `[::]`.
+/// Returns the address to connect to if the server listens on `address`, which may be `0.0.0.0` or `[::]`. A proxy that
+/// listens on `[::]` accepts IPv4 connections too, even on a host without IPv6.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) | IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+            Ipv4Addr::LOCALHOST.into()
+        }
         ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
     };
     SocketAddr::new(ip, address.port())
@@ -241,7 +243,8 @@ mod tests {
     fn connects_to_loopback_for_all_interfaces() {
         for (text, expected) in [
             ("0.0.0.0:4001", "127.0.0.1:4001"),
-            ("[::]:4001", "[::1]:4001"),
+            ("[::]:4001", "127.0.0.1:4001"),
+            ("[::1]:4001", "[::1]:4001"),
             ("127.0.0.1:5", "127.0.0.1:5"),
             ("10.0.0.7:4001", "10.0.0.7:4001"),
             ("localhost:4001", "localhost:4001"),

@@ -25,11 +25,11 @@ use tokengauge_telemetry::self_telemetry;
 #[command(group(ArgGroup::new("certificates").required(true).args(["self_signed", "cert"])))]
 pub struct Args {
     /// HTTPS address for reviews from the API server
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8443")]
     pub listen: SocketAddr,
 
     /// HTTP address for /livez, /readyz and /metrics
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4001")]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:4001")]
     pub admin: SocketAddr,
 
     /// Certificate chain to serve (PEM); reloaded when the file changes

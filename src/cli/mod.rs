@@ -121,7 +121,7 @@ Examples:
       tokengauge run --upstream https://api.openai.com
 
   Beside a self-hosted engine:
-    tokengauge run --listen 0.0.0.0:8080 --upstream http://127.0.0.1:8000 --position inbound
+    tokengauge run --listen [::]:8080 --upstream http://127.0.0.1:8000 --position inbound
 
   Two providers by path prefix:
     tokengauge run --upstream /openai=https://api.openai.com --upstream /groq=https://api.groq.com/openai";

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
 
 use super::run::Stop;
 use tokengauge_simulator::{Config, Ledger, Profile, profile};
@@ -66,8 +65,7 @@ Example:
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(tokengauge_simulator::tokens::load).await?;
-    let listener = TcpListener::bind(args.listen)
-        .await
+    let listener = tokengauge_listen::bind_tcp(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     let address = listener.local_addr()?;
     let mut config = Config { seed: args.seed, ..Config::default() };

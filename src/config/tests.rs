@@ -93,7 +93,7 @@ const INVALID_FILE_ERRORS: &[&str] = &[
     "6:29: listeners[0].request_header_timeout: \"30\" is missing a time unit; write a whole number and a unit (ms, s, m, h, \
              d), such as 250ms, 30s or 5m",
     "7:14: listeners[1].address: \"nowhere\" is not an address to listen on; write an IP address and a port, such as \
-             127.0.0.1:4000, [::1]:4000 or, for all interfaces, 0.0.0.0:4000; or unix:/path",
+             127.0.0.1:4000, [::1]:4000 or, for all interfaces, [::]:4000; or unix:/path",
     "8:5: listeners[1].tls.key: missing key; name a PEM file",
     "11:10: upstreams.openai.url: the URL contains credentials; remove the part before the @: clients send \
              credentials in headers, which are forwarded unchanged",

@@ -38,7 +38,7 @@ impl FromStr for Address {
             None => Err(ValueError::new(
                 format!("\"{text}\" is not an address to listen on"),
                 "write an IP address and a port, such as 127.0.0.1:4000, [::1]:4000 or, for all interfaces, \
-                 0.0.0.0:4000; or unix:/path",
+                 [::]:4000; or unix:/path",
             )),
         }
     }

@@ -37,7 +37,9 @@ use rustls::ServerConfig;
 
 pub use self::connection::Handler;
 pub use self::received_body::{BodyError, ReceivedBody};
-pub use self::socket::{prepare as prepare_socket, prepare_upstream as prepare_upstream_socket};
+pub use self::socket::{
+    bind_tcp, prepare as prepare_socket, prepare_upstream as prepare_upstream_socket,
+};
 pub use self::tls::{Error as TlsError, TlsReloader};
 pub use self::workers::Workers;
 

@@ -2,13 +2,14 @@
 
 use std::fs::Metadata;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
@@ -113,8 +114,35 @@ pub(super) fn is_connection_error(error: &io::Error) -> bool {
     )
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+/// Listens on a TCP address. `[::]` stands for all addresses of the host: it accepts IPv4 clients too, regardless of the
+/// sysctl `net.ipv6.bindv6only`, and a host without IPv6 listens on `0.0.0.0` instead.
+///
+/// # Errors
+/// Returns an error if the address cannot be bound.
+pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    bind_any(address, bind_one)
+}
+
+fn bind_any<T>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    match bind(address) {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => {
+            bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
+        }
+        bound => bound,
+    }
+}
+
+/// Returns whether a socket could not be bound because the kernel has no IPv6, or IPv6 is disabled.
+fn has_no_ipv6(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
+        SockRef::from(&socket).set_only_v6(false)?;
+    }
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     prepare(&socket);
@@ -223,6 +251,35 @@ mod tests {
         assert_eq!(accepted.tcp_keepalive_retries().unwrap(), KEEP_ALIVE_QUESTIONS);
         assert_eq!(accepted.tcp_user_timeout().unwrap(), None, "a client may read slowly");
         assert_eq!(accepted.tcp_notsent_lowat().unwrap(), MAX_UNSENT);
+    }
+
+    #[tokio::test]
+    async fn all_addresses_include_ipv4_and_ipv6() {
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let listener = bind_tcp(any).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for client in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+            let _connection = TcpStream::connect((client, port)).unwrap();
+            let (_, peer) = listener.accept().await.unwrap();
+            assert_eq!(peer.ip().to_canonical(), client);
+        }
+    }
+
+    #[test]
+    fn a_host_without_ipv6_listens_on_all_ipv4_addresses() {
+        let any = |ip: IpAddr| SocketAddr::new(ip, 4_000);
+        let missing = [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL].map(Errno::raw_os_error);
+        for code in missing {
+            let bind = |address: SocketAddr| match address.is_ipv4() {
+                true => Ok(address),
+                false => Err(io::Error::from_raw_os_error(code)),
+            };
+            let bound = bind_any(any(Ipv6Addr::UNSPECIFIED.into()), bind).unwrap();
+            assert_eq!(bound, any(Ipv4Addr::UNSPECIFIED.into()));
+            assert!(bind_any(any(Ipv6Addr::LOCALHOST.into()), bind).is_err(), "one address");
+        }
+        let in_use = |_| Err::<(), _>(io::Error::from(io::ErrorKind::AddrInUse));
+        assert!(bind_any(any(Ipv6Addr::UNSPECIFIED.into()), in_use).is_err());
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! Parses upstream URLs, the `/PREFIX=URL` form of the command line, and percent-encoding.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use http::Uri;
@@ -39,7 +41,7 @@ impl FromStr for Url {
             ));
         }
         let wrong = |what: &'static str| ValueError::new(what, EXAMPLE);
-        let uri: Uri = text
+        let uri: Uri = with_valid_ip(text)
             .parse()
             .map_err(|error| ValueError::new(format!("not a URL ({error})"), EXAMPLE))?;
         let tls = match uri.scheme_str() {
@@ -67,6 +69,41 @@ impl FromStr for Url {
             port,
             base_path: uri.path().trim_end_matches('/').to_owned(),
         })
+    }
+}
+
+/// Corrects the brackets around the IP address of a URL. A Kubernetes manifest writes `http://$(K8S_NODE_IP):4317` or
+/// `http://[$(K8S_NODE_IP)]:4317` without knowing the family of the node's address, so both spellings must work for both
+/// families: an IPv4 address loses brackets, and an IPv6 address gets them.
+///
+/// Without brackets, the digits after the last colon are the port if the rest is an IPv6 address: `fd00::1:4317` is port
+/// 4317 of `fd00::1`.
+pub fn with_valid_ip(url: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = url.split_once("://") else { return Cow::Borrowed(url) };
+    let (authority, path) =
+        rest.split_at_checked(rest.find(['/', '?', '#']).unwrap_or(rest.len())).unwrap_or_default();
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, host)) => (format!("{user}@"), host),
+        None => (String::new(), authority),
+    };
+    match valid_host(host) {
+        Some(host) => Cow::Owned(format!("{scheme}://{user}{host}{path}")),
+        None => Cow::Borrowed(url),
+    }
+}
+
+/// Returns the host and port of a URL with corrected brackets, or `None` if they are correct.
+fn valid_host(host: &str) -> Option<String> {
+    let is_ipv6 = |text: &str| text.parse::<Ipv6Addr>().is_ok();
+    if let Some((address, port)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        return address.parse::<Ipv4Addr>().is_ok().then(|| format!("{address}{port}"));
+    }
+    match host.rsplit_once(':') {
+        Some((address, port)) if is_ipv6(address) && port.parse::<u16>().is_ok() => {
+            Some(format!("[{address}]:{port}"))
+        }
+        Some(_) if is_ipv6(host) => Some(format!("[{host}]")),
+        Some(_) | None => None,
     }
 }
 
@@ -212,6 +249,38 @@ mod tests {
         }
         let url: Url = "HTTPS://API.Example.COM:443/v1/".parse().unwrap();
         assert_eq!(url.to_string(), "https://api.example.com/v1");
+    }
+
+    #[test]
+    fn an_ip_address_of_either_family_works_with_and_without_brackets() {
+        for (text, expected) in [
+            ("http://[10.0.0.1]:8000/x", "http://10.0.0.1:8000/x"),
+            ("http://[10.0.0.1]", "http://10.0.0.1"),
+            ("http://fd00::1:4317", "http://[fd00::1]:4317"),
+            ("http://fd00:10:96::a:4317/x", "http://[fd00:10:96::a]:4317/x"),
+            ("http://fd00::1", "http://[fd00::1]"),
+            ("http://fd00:1:2:3:4:5:6:7:4317", "http://[fd00:1:2:3:4:5:6:7]:4317"),
+            ("http://fd00:1:2:3:4:5:6:7/", "http://[fd00:1:2:3:4:5:6:7]"),
+            ("http://::1:8000", "http://[::1]:8000"),
+            ("http://[::1]:8000", "http://[::1]:8000"),
+            ("http://::ffff:10.0.0.1:8000", "http://[::ffff:10.0.0.1]:8000"),
+        ] {
+            assert_eq!(text.parse::<Url>().unwrap().to_string(), expected, "{text}");
+        }
+        assert_eq!(
+            with_valid_ip("http://me:x@fd00::1:4317?k=a:b"),
+            "http://me:x@[fd00::1]:4317?k=a:b"
+        );
+        for unchanged in
+            ["http://host:4317", "http://a:b:c", "fd00::1:4317", "http://[host]:1", "http://"]
+        {
+            assert_eq!(with_valid_ip(unchanged), unchanged);
+        }
+        for invalid in
+            ["http://fd00::1:x", "http://fd00::1::2", "http://fd00::1:99999", "http://::g"]
+        {
+            assert!(invalid.parse::<Url>().is_err(), "{invalid}");
+        }
     }
 
     #[test]

@@ -158,7 +158,7 @@ impl FromStr for ListenAddr {
         listen_addr(text).map(Self).ok_or_else(|| {
             ValueError::new(
                 format!("\"{text}\" is not an address to listen on"),
-                "write an IP address and a port, such as 127.0.0.1:4001 or, for all interfaces, 0.0.0.0:4001",
+                "write an IP address and a port, such as 127.0.0.1:4001 or, for all interfaces, [::]:4001",
             )
         })
     }

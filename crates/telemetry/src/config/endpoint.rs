@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tokengauge_types::url::percent_decoded;
+use tokengauge_types::url::{percent_decoded, with_valid_ip};
 
 /// A collector's URL and the credentials that were part of the URL.
 #[derive(Debug, PartialEq)]
@@ -17,6 +17,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// Parses an `http` or `https` URL with a host.
     pub(super) fn parse(text: &str) -> Option<Self> {
+        let text = &*with_valid_ip(text);
         let uri: http::Uri = text.parse().ok()?;
         let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
         if !is_known || uri.host().is_none_or(str::is_empty) {
@@ -82,6 +83,10 @@ mod tests {
             ("http://c/otlp?key=a/b", None, "http://c/otlp/v1/traces?key=a/b"),
             ("http://me@c?key=1", Some("Basic bWU="), "http://c/v1/traces?key=1"),
             ("http://c/@team", None, "http://c/@team/v1/traces"),
+            ("http://fd00::7:4318", None, "http://[fd00::7]:4318/v1/traces"),
+            ("http://[fd00::7]:4318", None, "http://[fd00::7]:4318/v1/traces"),
+            ("http://[10.0.0.7]:4318", None, "http://10.0.0.7:4318/v1/traces"),
+            ("https://me@fd00::7", Some("Basic bWU="), "https://[fd00::7]/v1/traces"),
         ] {
             let endpoint = Endpoint::parse(text).unwrap().with_path("/v1/traces");
             let expected =
