@@ -349,7 +349,7 @@ fn check_service(services: [&Value; 2], pods: [&Value; 2]) -> Checked {
         return Ok(());
     }
     let upstream = variable(sidecar, "TOKENGAUGE_UPSTREAM").unwrap_or_default();
-    if !upstream.starts_with("http://127.0.0.1:") {
+    if !upstream.starts_with("http://localhost:") {
         // A file or a flag sets another upstream.
         return Ok(());
     }

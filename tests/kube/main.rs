@@ -372,6 +372,74 @@ fn pinned_annotations_are_refused() {
     }
 }
 
+fn sidecar(change: &Change) -> &Value {
+    change.value.pointer("/spec/initContainers/0").unwrap()
+}
+
+#[test]
+fn openshift_assigns_the_user_of_the_sidecar() {
+    let scc = "  annotations:\n    openshift.io/scc: restricted-v2\n";
+    let ranged = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: llm\n  annotations:\n    \
+                  openshift.io/sa.scc.uid-range: 1000650000/10000\n";
+    let other = ranged.replace("name: llm", "name: prod");
+    let root = "  securityContext: {runAsUser: 0}\n";
+    let user = |text: &str, flags: &str| {
+        let change = outcome(text, flags).unwrap();
+        let context = &sidecar(&change)["securityContext"];
+        assert_eq!(context["runAsNonRoot"], true, "{text}");
+        assert_eq!(context["runAsUser"], context["runAsGroup"], "{text}");
+        context["runAsUser"].as_i64()
+    };
+    let namespaced = pod("  namespace: llm\n", "");
+    for (text, flags, expected) in [
+        (pod("", ""), IN.to_owned(), Some(65_532)),
+        (pod(scc, ""), IN.to_owned(), None),
+        (pod("", ""), format!("{IN} --run-as-user none"), None),
+        (pod(scc, ""), format!("{IN} --run-as-user 1000650000"), Some(1_000_650_000)),
+        (annotated("run-as-user: none"), IN.to_owned(), None),
+        (annotated("run-as-user: \"2000\""), format!("{IN} --run-as-user none"), Some(2_000)),
+        // The sidecar would inherit the pod's user and could not start.
+        (pod(scc, root), IN.to_owned(), Some(65_532)),
+        (format!("{namespaced}---\n{ranged}"), IN.to_owned(), None),
+        (format!("{namespaced}---\n{other}"), IN.to_owned(), Some(65_532)),
+    ] {
+        assert_eq!(user(&text, &flags), expected, "{flags}\n{text}");
+    }
+}
+
+#[test]
+fn a_guaranteed_pod_stays_guaranteed_or_a_warning_says_how() {
+    let engine = |resources: &str| format!("{}    resources: {resources}\n", pod("", ""));
+    let guaranteed =
+        engine("{limits: {cpu: 2, memory: 8Gi}, requests: {cpu: 2000m, memory: 8192Mi}}");
+    let warnings = |text: &str, flags: &str| {
+        let change = outcome(text, &format!("{IN} {flags}")).unwrap();
+        let notes = change.notes.iter().filter(|note| note.is_warning);
+        (
+            notes.map(|note| note.text.clone()).collect::<Vec<_>>(),
+            sidecar(&change)["resources"].clone(),
+        )
+    };
+    let (found, resources) = warnings(&guaranteed, "");
+    assert_eq!(
+        found,
+        [
+            "the sidecar changes the quality-of-service class of the pod from Guaranteed to Burstable; to keep the class, \
+          set cpu-limit and cpu-request to 100m, and memory-request and memory-limit to 256Mi"
+        ]
+    );
+    assert_eq!(resources["limits"], json!({ "memory": "256Mi" }), "no CPU limit by default");
+    let (found, resources) = warnings(&guaranteed, "--cpu-limit 100m --memory-request 256Mi");
+    assert_eq!(found, Vec::<String>::new());
+    assert_eq!(resources["limits"], resources["requests"], "{resources}");
+    let burstable = engine("{limits: {memory: 8Gi}, requests: {cpu: 2}}");
+    for text in
+        [burstable, pod("", ""), engine("{limits: {cpu: 2, memory: 8Gi}, requests: {cpu: 1}}")]
+    {
+        assert_eq!(warnings(&text, "").0, Vec::<String>::new(), "{text}");
+    }
+}
+
 #[test]
 fn errors_name_the_value_the_place_and_the_fix() {
     let cases = [
@@ -408,6 +476,12 @@ fn errors_name_the_value_the_place_and_the_fix() {
         ("listen-port: \"8000\"", "container a already uses port 8000"),
         ("otlp-endpoint: node:4317", "tokengauge.dev/otlp-endpoint: "),
         ("config: Big", "tokengauge.dev/config: \"Big\" is not a ConfigMap name"),
+        (
+            "run-as-user: \"0\"",
+            "tokengauge.dev/run-as-user: \"0\" is not a user id; write a number",
+        ),
+        ("cpu-limit: 1 core", "tokengauge.dev/cpu-limit: \"1 core\" is not a quantity above zero"),
+        ("memory-limit: 32Mi", "the sidecar's memory request exceeds its memory limit; lower"),
     ];
     for (annotation, expected) in cases {
         match outcome(&annotated(annotation), IN) {

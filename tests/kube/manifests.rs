@@ -45,7 +45,7 @@ const TEXTS: [&str; 18] = [
     "*x",
 ];
 
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 11] = [
     "--mode inbound",
     "--mode outbound",
     "--mode inbound --native false",
@@ -55,6 +55,7 @@ const FLAGS: [&str; 10] = [
     "--mode inbound --port 8000",
     "--mode inbound --port http --slos chat",
     "--mode outbound --upstream https://api.openai.com,/anthropic=https://api.anthropic.com",
+    "--mode inbound --run-as-user none --cpu-limit 100m --memory-request 256Mi",
     "--mode inbound --config mine --cluster c-1 --otlp-endpoint http://$(K8S_NODE_IP):4317",
 ];
 

@@ -235,6 +235,22 @@ def own_certificates(helm):
         yield f"{mode}: no caBundle and no Secret", None if "Secret" not in kinds and not output else f"{kinds} {output}"
 
 
+def on_openshift(helm):
+    """Checks that no pod and no sidecar has the chart's user on OpenShift, and that a user of the operator's choice stays."""
+    values = {"gateway": GATEWAY, "injector": {"enabled": True}}
+    api = ["--api-versions", "security.openshift.io/v1"]
+    made = helm.must("template", *RELEASE, *api, values=values)
+    found = re.findall(r"(?:runAsUser|runAsGroup|fsGroup): .*", made)
+    yield "OpenShift: no user of the chart", None if not found else f"{found}"
+    yield "OpenShift: sidecars without a user", None if "--run-as-user=none" in made else "the flag is missing"
+    chosen = {**values, "podSecurityContext": {"runAsUser": 1000650000}, "injector": {"enabled": True, "sidecar": {"flags": {"run-as-user": 2000}}}}
+    made = helm.must("template", *RELEASE, *api, values=chosen)
+    kept = "runAsUser: 1000650000" in made and "--run-as-user=2000" in made
+    yield "OpenShift: a chosen user stays", None if kept else "it was removed"
+    elsewhere = helm.must("template", *RELEASE, values=values)
+    yield "elsewhere: the chart's user", None if "runAsUser: 65532" in elsewhere and "run-as-user" not in elsewhere else "it is missing"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--helm", required=True)
@@ -245,7 +261,7 @@ def main():
     print(helm.must("version", "--short").strip())
     files = sorted((CHART / "ci").glob("*-values.yaml"))
     checks = [check for values in files for check in rendered(helm, values, args.write)]
-    checks += [*copied(helm, args.promtool), *refused(helm), *own_certificates(helm)]
+    checks += [*copied(helm, args.promtool), *refused(helm), *own_certificates(helm), *on_openshift(helm)]
     stems = {file.stem for file in GOLDENS.iterdir()}
     wanted = {file.name.removesuffix("-values.yaml") for file in files}
     checks.append(("every fixture has its values file", None if stems == wanted else f"{stems ^ wanted}"))

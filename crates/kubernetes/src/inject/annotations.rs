@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::outcome::{InjectError, NoChange, SkipReason};
 use super::record;
+use super::resources;
 use super::settings::{
     ANNOTATIONS, Mode, Settings, choice_name, parse_config_map, parse_container_port, parse_image,
     parse_otlp_url, parse_port, parse_provider, parse_quantity,
@@ -65,6 +66,9 @@ impl SidecarConfig {
             containers: annotations.read("containers", parse_names)?,
             settings,
         };
+        if let Some(resource) = resources::request_above_limit(&config.settings) {
+            return Err(InjectError::RequestAboveLimit { resource }.into());
+        }
         if config.listen == config.admin {
             return Err(InjectError::PortConflict { port: config.listen }.into());
         }
@@ -149,6 +153,8 @@ impl<'a> Annotations<'a> {
                 .read("shutdown-grace-period", from_text)?
                 .or(flags.shutdown_grace_period),
             native: self.read("native", parse_bool)?.or(flags.native),
+            run_as_user: self.read("run-as-user", from_text)?.or(flags.run_as_user),
+            cpu_limit: self.read("cpu-limit", parse_quantity)?.or(flags.cpu_limit),
             cpu_request: self.read("cpu-request", parse_quantity)?.or(flags.cpu_request),
             memory_request: self.read("memory-request", parse_quantity)?.or(flags.memory_request),
             memory_limit: self.read("memory-limit", parse_quantity)?.or(flags.memory_limit),

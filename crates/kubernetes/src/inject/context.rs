@@ -117,6 +117,17 @@ impl InjectionContext {
         })
     }
 
+    /// Returns whether a Namespace of the input shows that the pods run on OpenShift, which annotates each namespace with
+    /// a range of user ids.
+    pub(super) fn is_on_openshift(&self, pods: &PodSet) -> bool {
+        self.objects.iter().any(|object| {
+            let name = text(object, "/metadata/name");
+            text(object, "/kind") == Some("Namespace")
+                && (name == pods.namespace.as_deref() || pods.namespace.is_none())
+                && object.pointer("/metadata/annotations/openshift.io~1sa.scc.uid-range").is_some()
+        })
+    }
+
     /// Returns whether `--only` selects the object.
     pub(super) fn selects(&self, object: &Value) -> bool {
         self.only.is_empty() || self.only.contains(&kind::object_name(object))

@@ -214,7 +214,8 @@ impl PortTakeover<'_> {
         if !settings.upstream.is_empty() {
             return Some(providers::upstream_flag(&settings.upstream));
         }
-        let url = format!("http://127.0.0.1:{}", self.engine.port);
+        // An engine can listen on one family only, such as vLLM with `--host ::`.
+        let url = format!("http://localhost:{}", self.engine.port);
         let Some(name) = &settings.config else { return Some(url) };
         self.edit.note(format!(
             "tokengauge.yaml in ConfigMap {name} defines the upstreams, their provider and the engine metrics; its \

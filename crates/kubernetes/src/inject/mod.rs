@@ -14,7 +14,7 @@ pub(crate) use kind::controller;
 pub use kind::{document_objects, object_name};
 pub use outcome::{Change, ChangeNote, InjectError, NoChange, Outcome, SkipReason};
 pub use record::RECORD_ANNOTATION;
-pub use settings::{Mode, OtlpProtocol, Settings};
+pub use settings::{Mode, OtlpProtocol, RunAsUser, Settings};
 
 use annotations::SidecarConfig;
 use context::{PodSet, Takeover};
@@ -22,6 +22,7 @@ use edit::Edit;
 use kind::Kind;
 use record::Record;
 use settings::choice_name;
+use sidecar::SidecarPod;
 
 mod annotations;
 mod cluster_object;
@@ -34,6 +35,7 @@ mod outcome;
 mod pod;
 mod providers;
 mod record;
+mod resources;
 mod settings;
 mod sidecar;
 
@@ -146,11 +148,37 @@ fn add_sidecar(
         let volume = json!({ "name": sidecar::VOLUME_NAME, "configMap": source });
         edit.insert("/spec/volumes/-", vec![volume])?;
     }
-    let container = sidecar::container(&config, &pod_context, pod::grace_period(&edit), &owner);
+    resources::warn_of_lost_guarantee(&mut edit, &config.settings);
+    let user = sidecar_user(&mut edit, &config, context.is_on_openshift(&pods));
+    let pod = SidecarPod { user, grace_period: pod::grace_period(&edit), owner };
+    let container = sidecar::container(&config, &pod_context, &pod);
     let position = if config.native { "/spec/initContainers/0" } else { "/spec/containers/-" };
     edit.insert(position, vec![container])?;
     let change = edit.finish(Some(config.mode), takeover.map(|takeover| takeover.new))?;
     Ok((change, takeover))
+}
+
+/// Returns the user of the sidecar. On OpenShift, the sidecar has no user id of its own, because the security context
+/// constraint restricted-v2 accepts only ids of the namespace's range. In a pod that runs as root, the sidecar always has
+/// one, because it would inherit root.
+fn sidecar_user(edit: &mut Edit, config: &SidecarConfig, is_on_openshift: bool) -> RunAsUser {
+    let is_assigned = match config.settings.run_as_user {
+        Some(user @ RunAsUser::Id(_)) => return user,
+        Some(RunAsUser::Assigned) => true,
+        None => is_on_openshift || pod::has_openshift_constraint(edit),
+    };
+    let user = edit.get("/spec/securityContext/runAsUser").and_then(Value::as_i64);
+    match (is_assigned, user) {
+        (false, _) => RunAsUser::IMAGE,
+        (true, Some(0)) => {
+            edit.note("the pod runs as root, so the sidecar keeps its own user id, 65532");
+            RunAsUser::IMAGE
+        }
+        (true, _) => {
+            edit.note("the platform assigns the sidecar's user");
+            RunAsUser::Assigned
+        }
+    }
 }
 
 /// JSON pointers to the container lists of a pod. All containers of a pod share its ports with the sidecar.

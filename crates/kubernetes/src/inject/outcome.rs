@@ -128,6 +128,11 @@ pub enum InjectError {
     #[error("tokengauge.dev/{name}: {message}")]
     InvalidAnnotation { name: &'static str, message: String },
     #[error(
+        "the sidecar's {resource} request exceeds its {resource} limit; lower {resource}-request or raise \
+         {resource}-limit"
+    )]
+    RequestAboveLimit { resource: &'static str },
+    #[error(
         "tokengauge.dev/{name}: the injector does not allow this annotation (--pin); remove it"
     )]
     PinnedAnnotation { name: &'static str },
@@ -189,6 +194,7 @@ impl InjectError {
         match self {
             Self::UnknownAnnotation { .. } => "unknown_annotation",
             Self::InvalidAnnotation { .. } => "wrong_annotation",
+            Self::RequestAboveLimit { .. } => "request_above_limit",
             Self::PinnedAnnotation { .. } => "pinned_annotation",
             Self::MisplacedAnnotation { .. } => "misplaced_annotation",
             Self::MissingMode => "mode_unknown",

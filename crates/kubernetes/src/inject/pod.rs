@@ -110,6 +110,11 @@ pub(super) fn is_windows(edit: &Edit) -> bool {
     .any(|pointer| text(edit.template(), pointer) == Some("windows"))
 }
 
+/// Returns whether OpenShift has assigned a security context constraint to the pod. It does so before it calls webhooks.
+pub(super) fn has_openshift_constraint(edit: &Edit) -> bool {
+    text(edit.template(), "/metadata/annotations/openshift.io~1scc").is_some()
+}
+
 /// Returns the termination grace period in seconds.
 pub(super) fn grace_period(edit: &Edit) -> u64 {
     edit.get("/spec/terminationGracePeriodSeconds")

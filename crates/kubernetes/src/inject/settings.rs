@@ -1,6 +1,8 @@
 //! Flags of the commands `inject` and `injector`. The flags are defaults that the annotations of a pod
 //! override.
 
+use std::str::FromStr;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
@@ -8,9 +10,11 @@ use tokengauge_measure::slo::Preset;
 use tokengauge_types::url::{UpstreamTarget, Url};
 use tokengauge_types::value::DurationValue;
 
+use super::resources;
+
 /// Names of all annotations that users may set, without the prefix `tokengauge.dev/`. The annotation `injected` is not
 /// in the list, because only the program writes it.
-pub(super) const ANNOTATIONS: [&str; 19] = [
+pub(super) const ANNOTATIONS: [&str; 21] = [
     "inject",
     "mode",
     "upstream",
@@ -26,7 +30,9 @@ pub(super) const ANNOTATIONS: [&str; 19] = [
     "otlp-protocol",
     "shutdown-grace-period",
     "native",
+    "run-as-user",
     "cpu-request",
+    "cpu-limit",
     "memory-request",
     "memory-limit",
     "containers",
@@ -48,6 +54,35 @@ pub enum OtlpProtocol {
     Grpc,
     #[value(name = "http/protobuf")]
     HttpProtobuf,
+}
+
+/// User of the sidecar's process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RunAsUser {
+    /// A user id above 0, because the sidecar must not run as root. The group has the same id.
+    Id(i64),
+    /// The platform assigns the user and the group.
+    Assigned,
+}
+
+impl RunAsUser {
+    /// User and group of the image.
+    pub(super) const IMAGE: Self = Self::Id(65_532);
+}
+
+impl FromStr for RunAsUser {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::Assigned);
+        }
+        // The API server accepts ids up to 2^31 - 1.
+        let id = text.parse::<i32>().ok().filter(|id| *id > 0);
+        id.map(|id| Self::Id(id.into())).ok_or_else(|| {
+            format!("\"{text}\" is not a user id; write a number from 1 to 2147483647, or none")
+        })
+    }
 }
 
 /// The flags of `inject` and `injector`. An annotation of the same name on the pod overrides each of them.
@@ -116,9 +151,18 @@ pub struct Settings {
     #[arg(long, value_name = "NAME", value_parser = parse_cluster)]
     pub cluster: Option<String>,
 
-    /// The sidecar's CPU request [default: 50m]
+    /// The sidecar's user id. With none, the platform assigns the user, as OpenShift's security context constraint
+    /// restricted-v2 requires [default: 65532; none in a namespace of OpenShift]
+    #[arg(long, value_name = "UID|none")]
+    pub run_as_user: Option<RunAsUser>,
+
+    /// The sidecar's CPU request [default: 50m, or the CPU limit]
     #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
     pub cpu_request: Option<String>,
+
+    /// The sidecar's CPU limit. Pods of the class Guaranteed and quotas on limits.cpu need one [default: none]
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
+    pub cpu_limit: Option<String>,
 
     /// The sidecar's memory request [default: 64Mi]
     #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
@@ -194,9 +238,11 @@ fn parse_cluster(text: &str) -> Result<String, String> {
 }
 
 /// Parses the URL of an OpenTelemetry collector. The host may be `$(K8S_NODE_IP)`, which Kubernetes replaces with the
-/// address of the node.
+/// address of the node. The result has brackets around this variable, because the address can be an IPv6 address;
+/// `tokengauge run` ignores brackets around an IPv4 address.
 pub(super) fn parse_otlp_url(text: &str) -> Result<String, String> {
-    let plain = text.replacen("://$(K8S_NODE_IP)", "://192.0.2.1", 1);
+    let text = &text.replacen("://$(K8S_NODE_IP)", "://[$(K8S_NODE_IP)]", 1);
+    let plain = text.replacen("://[$(K8S_NODE_IP)]", "://192.0.2.1", 1);
     // The error does not repeat the text, because a URL may contain credentials.
     plain.parse::<Url>().map_err(|error| error.to_string())?;
     let hint = "only the variable $(K8S_NODE_IP) is allowed, and only as the host";
@@ -205,14 +251,7 @@ pub(super) fn parse_otlp_url(text: &str) -> Result<String, String> {
 
 /// Parses a Kubernetes quantity, such as `50m`, `64Mi`, `0.5` or `1e3`.
 pub(super) fn parse_quantity(text: &str) -> Result<String, String> {
-    const UNITS: [&str; 16] =
-        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at_checked(end).unwrap_or_default();
-    let is_exponent =
-        unit.strip_prefix(['e', 'E']).is_some_and(|power| power.parse::<i8>().is_ok());
-    let amount: f64 = number.parse().unwrap_or_default();
-    let is_valid = (UNITS.contains(&unit) || is_exponent) && amount > 0.0;
+    let is_valid = resources::amount(text).is_some_and(|amount| amount > 0.0);
     let hint = "write a number and a unit, such as 50m of CPU or 64Mi of memory";
     checked(text, is_valid, "a quantity above zero", hint)
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::annotations::{DEFAULT_ADMIN_PORT, SidecarConfig};
 use super::kind::{self, Kind, text};
-use super::settings::{Mode, Settings, choice_name};
+use super::resources;
+use super::settings::{Mode, RunAsUser, choice_name};
 
 /// Name of the sidecar container. The container's port for health checks and metrics has the same name.
 pub(super) const CONTAINER_NAME: &str = "tokengauge";
@@ -35,22 +36,22 @@ pub(super) struct PodContext {
     pub(super) declares_listen_port: bool,
 }
 
+/// Settings of the container that follow from the pod.
+#[derive(Debug)]
+pub(super) struct SidecarPod {
+    pub(super) user: RunAsUser,
+    /// Termination grace period of the pod, in seconds.
+    pub(super) grace_period: u64,
+    /// Resource attributes that name the workload of the pod.
+    pub(super) owner: Attributes,
+}
+
 /// Names of resource attributes with their values.
 type Attributes = Vec<(&'static str, String)>;
 
-/// Returns the sidecar container. `grace_period` is the termination grace period of the pod, in seconds. `owner`
-/// contains resource attributes that name the workload of the pod.
-pub(super) fn container(
-    config: &SidecarConfig,
-    pod: &PodContext,
-    grace_period: u64,
-    owner: &Attributes,
-) -> Value {
-    let Settings { cpu_request, memory_request, memory_limit, .. } = &config.settings;
-    let or = |quantity: &Option<String>, default: &str| {
-        quantity.clone().unwrap_or_else(|| default.to_owned())
-    };
-    let listen = pod.declares_listen_port.then(|| json!({ "containerPort": config.listen }));
+/// Returns the sidecar container.
+pub(super) fn container(config: &SidecarConfig, context: &PodContext, pod: &SidecarPod) -> Value {
+    let listen = context.declares_listen_port.then(|| json!({ "containerPort": config.listen }));
     let admin = json!({ "name": CONTAINER_NAME, "containerPort": config.admin });
     let ports: Vec<Value> = listen.into_iter().chain([admin]).collect();
     let probe = |path: &str| json!({ "path": path, "port": config.admin });
@@ -58,28 +59,17 @@ pub(super) fn container(
         "name": CONTAINER_NAME,
         "image": config.image,
         "args": ["run"],
-        "env": environment(config, pod, owner),
+        "env": environment(config, context, &pod.owner),
         "ports": ports,
         "startupProbe": { "httpGet": probe("/readyz"), "periodSeconds": 1, "failureThreshold": 120 },
         "livenessProbe": { "httpGet": probe("/livez") },
         // With the Kubernetes defaults (10 s, three failures), new calls would reach a draining pod for 30 s.
         "readinessProbe": { "httpGet": probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2 },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "capabilities": { "drop": ["ALL"] },
-            "readOnlyRootFilesystem": true,
-            "runAsGroup": 65532,
-            "runAsNonRoot": true,
-            "runAsUser": 65532,
-            "seccompProfile": { "type": "RuntimeDefault" },
-        },
-        "resources": {
-            "requests": { "cpu": or(cpu_request, "50m"), "memory": or(memory_request, "64Mi") },
-            "limits": { "memory": or(memory_limit, "256Mi") },
-        },
+        "securityContext": security_context(pod.user),
+        "resources": resources::resources(&config.settings),
     });
-    let hook = pre_stop_command(config, grace_period);
+    let hook = pre_stop_command(config, pod.grace_period);
     let optional = [
         ("restartPolicy", config.native.then(|| json!("Always"))),
         ("lifecycle", hook.map(|hook| json!({ "preStop": { "exec": { "command": hook } } }))),
@@ -91,6 +81,22 @@ pub(super) fn container(
         fields.extend(present);
     }
     container
+}
+
+/// Returns the security context of the container, which meets the Pod Security Standard *restricted*.
+fn security_context(user: RunAsUser) -> Value {
+    let mut context = json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": { "drop": ["ALL"] },
+        "readOnlyRootFilesystem": true,
+        "runAsNonRoot": true,
+        "seccompProfile": { "type": "RuntimeDefault" },
+    });
+    if let (RunAsUser::Id(id), Some(fields)) = (user, context.as_object_mut()) {
+        fields.insert("runAsUser".to_owned(), json!(id));
+        fields.insert("runAsGroup".to_owned(), json!(id));
+    }
+    context
 }
 
 fn config_mounts() -> Value {
@@ -139,7 +145,7 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
     ];
     let SidecarConfig { mode, listen, admin, settings, .. } = config;
     let (listen_host, default_engine_metrics) = match mode {
-        Mode::Inbound => ("0.0.0.0", Some(true)),
+        Mode::Inbound => ("[::]", Some(true)),
         Mode::Outbound => ("127.0.0.1", None),
     };
     // `tokengauge run` rejects a provider and engine metrics without `TOKENGAUGE_UPSTREAM`. If a configuration
@@ -155,7 +161,7 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
         ("OTEL_EXPORTER_OTLP_PROTOCOL", settings.otlp_protocol.map(choice_name)),
         ("TOKENGAUGE_CONFIG", config_file.map(str::to_owned)),
         ("TOKENGAUGE_LISTEN", Some(format!("{listen_host}:{listen}"))),
-        ("TOKENGAUGE_ADMIN", Some(format!("0.0.0.0:{admin}"))),
+        ("TOKENGAUGE_ADMIN", Some(format!("[::]:{admin}"))),
         ("TOKENGAUGE_UPSTREAM", pod.upstream.clone()),
         ("TOKENGAUGE_POSITION", Some(choice_name(*mode))),
         ("TOKENGAUGE_PROVIDER", provider),

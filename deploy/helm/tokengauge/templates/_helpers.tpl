@@ -169,6 +169,25 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
+{{/* Returns whether the cluster is OpenShift, which assigns a user and a group to each pod. */}}
+{{- define "tokengauge.isOpenShift" -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}yes{{ end }}
+{{- end }}
+
+{{/* Returns a security context. On OpenShift, the chart's default user and group are left out, because the security context constraint
+restricted-v2 accepts only ids of the namespace's range. */}}
+{{- define "tokengauge.securityContext" -}}
+{{- $context := .context }}
+{{- if include "tokengauge.isOpenShift" .root }}
+{{- range list "runAsUser" "runAsGroup" "fsGroup" }}
+{{- if eq (toString (get $context .)) "65532" }}
+{{- $context = omit $context . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml $context }}
+{{- end }}
+
 {{/* Returns the egress rule for DNS, which every policy needs. */}}
 {{- define "tokengauge.dns" -}}
 - ports:
@@ -257,10 +276,10 @@ nothing without a cluster (`helm template`); then nothing is checked. */}}
 {{- $listeners = append $listeners .address }}
 {{- end }}
 {{- if not (include "tokengauge.reachable" (dict "addresses" $listeners "port" 4000)) }}
-{{- fail "\n\ngateway.config.listeners: the Service sends requests to port 4000 of the pod, but no listener uses this port on a reachable address. Add a listener with the address 0.0.0.0:4000.\n" }}
+{{- fail "\n\ngateway.config.listeners: the Service sends requests to port 4000 of the pod, but no listener uses this port on a reachable address. Add a listener with the address [::]:4000.\n" }}
 {{- end }}
 {{- if not (include "tokengauge.reachable" (dict "addresses" (list ($gateway.config.admin).address | compact) "port" 4001)) }}
-{{- fail "\n\ngateway.config.admin.address: probes and scrapers use port 4001 of the pod. Set the address to 0.0.0.0:4001.\n" }}
+{{- fail "\n\ngateway.config.admin.address: probes and scrapers use port 4001 of the pod. Set the address to [::]:4001.\n" }}
 {{- end }}
 {{- end }}
 {{- if and .Values.injector.enabled (eq .Values.injector.certificates.mode "secret") }}

@@ -37,6 +37,9 @@
 {{- with .Values.clusterName }}
 {{- $_ := set $flags "cluster" . }}
 {{- end }}
+{{- if include "tokengauge.isOpenShift" . }}
+{{- $_ := set $flags "run-as-user" "none" }}
+{{- end }}
 {{- range $flag, $value := merge (dict) ($injector.sidecar.flags | default dict) $flags }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
 {{- /* Helm parses every number as a float and would print a million as 1e+06. `$$(` is an escaped `$(`: the variable is expanded in
