@@ -157,7 +157,8 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 mod tests {
     use super::*;
     use tokengauge_measure::load::{
-        ModelKey, ModelReading, Percentiles, RouteKey, RouteReading, Summary, Throughput,
+        ActiveStreams, ModelKey, ModelReading, Percentiles, RouteKey, RouteReading, Summary,
+        Throughput,
     };
     use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
@@ -182,6 +183,7 @@ mod tests {
                 failed: 1,
                 ..Summary::default()
             },
+            streams: ActiveStreams::default(),
         }
     }
 

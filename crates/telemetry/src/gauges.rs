@@ -10,7 +10,8 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use tokengauge_measure::drift::{Direction, ModelDrift};
 use tokengauge_measure::engine::{self, ScrapeResult};
 use tokengauge_measure::load::{
-    LimitType, MAX_MODEL_KEYS, RateLimitReading, RequestPhase, RouteReading, Throughput,
+    ActiveStreams, LimitType, MAX_MODEL_KEYS, ModelReading, RateLimitReading, RequestPhase,
+    RouteReading, Throughput,
 };
 use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::{self, BURN_WINDOWS};
@@ -163,6 +164,16 @@ impl Registrar<'_> {
                 observe_throughput(gauge, &base, "input", &reading.input);
                 observe_throughput(gauge, &base, "output", &reading.output);
             }
+        });
+        let models: Group<ModelReading> = Group {
+            readings: |snapshot| &snapshot.load.models,
+            most,
+            base: |reading| Some(model_attributes(&reading.model_key)),
+        };
+        let states = (key::STATE, ["flowing", "stalled"]);
+        self.labelled(&tokengauge::ACTIVE_STREAMS, &models, states, |reading| {
+            let ActiveStreams { flowing, stalled } = reading.streams;
+            [flowing, stalled].map(|count| Some(i64::try_from(count).unwrap_or(i64::MAX)))
         });
         let drift: Group<ModelDrift> = Group {
             readings: |snapshot| &snapshot.drift.models,

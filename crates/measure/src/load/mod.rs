@@ -173,6 +173,16 @@ pub struct ModelReading {
     pub input: Throughput,
     pub output: Throughput,
     pub recent: Summary,
+    /// Streams in flight. `InFlightRequests` fills it.
+    pub streams: ActiveStreams,
+}
+
+/// Streams in flight that wait for a token.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ActiveStreams {
+    /// Streams that wait for less than the stall threshold of their route.
+    pub flowing: u64,
+    pub stalled: u64,
 }
 
 /// Statistics of the requests that ended in the last 4½ to 5 min: ten segments of 30 s, the last of which is still
@@ -309,6 +319,15 @@ impl Load {
             models,
             total: TotalReading { input, output, recent: recent.summary() },
             quotas: Vec::new(),
+        }
+    }
+
+    /// Keeps the windows of a model key that has streams in flight, so that its gauges are reported although no token
+    /// arrives.
+    pub fn keep(&mut self, model_key: &ModelKey, at: MonotonicInstant) {
+        let id = self.model_id(model_key);
+        if let Some(model) = self.model(id) {
+            model.keep(at);
         }
     }
 

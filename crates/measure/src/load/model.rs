@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::load::recent::{Recent, Segment};
-use crate::load::{FinishedRequest, MAX_WINDOW, ModelKey, ModelReading, Throughput};
+use crate::load::{ActiveStreams, FinishedRequest, MAX_WINDOW, ModelKey, ModelReading, Throughput};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
@@ -37,6 +37,11 @@ impl ModelLoad {
             recent: Recent::new(),
             latest: MonotonicInstant::ZERO,
         }
+    }
+
+    /// Keeps the windows for another 5 minutes.
+    pub(super) fn keep(&mut self, at: MonotonicInstant) {
+        self.latest = self.latest.max(at);
     }
 
     /// Records output tokens of a stream that arrived in a chunk at `at`.
@@ -82,7 +87,13 @@ impl ModelLoad {
         let recent = self.recent.segment(at);
         all.merge(&recent);
         let [input, output] = throughput(at, &[self]);
-        ModelReading { model_key: model_key.clone(), input, output, recent: recent.summary() }
+        ModelReading {
+            model_key: model_key.clone(),
+            input,
+            output,
+            recent: recent.summary(),
+            streams: ActiveStreams::default(),
+        }
     }
 }
 

@@ -96,6 +96,7 @@ pub struct Latency {
     pub stalled_now_share: Share,
     pub min_stalled_now: u64,
     pub model_stalls_per_stream: Share,
+    pub model_stalled_now_share: Share,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -26,10 +26,10 @@ use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::cost::{Costs, PriceResult, TokenPrice};
 use tokengauge_measure::drift::Drift;
 use tokengauge_measure::engine::Backends;
-use tokengauge_measure::load::{self, Load, RequestPhase, RouteKey};
+use tokengauge_measure::load::{self, ActiveStreams, Load, ModelKey, RequestPhase, RouteKey};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
-use tokengauge_measure::timing::{PauseDetector, StallPhase, pauses};
+use tokengauge_measure::timing::{PauseDetector, StallClock, StallPhase, pauses};
 use tokengauge_telemetry::{BudgetReading, Component, Instruments, ObserverHealth, StateSnapshot};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
@@ -241,7 +241,11 @@ impl InFlightRequests {
     }
 
     pub fn reading(&mut self, at: MonotonicInstant) -> (load::Reading, Vec<slo::Reading>) {
+        let streams = self.active_streams(at);
         let mut load = self.load.reading(at);
+        for model in &mut load.models {
+            model.streams = streams.get(&model.model_key).copied().unwrap_or_default();
+        }
         load.quotas = self.quotas.reading(at);
         let places: FxHashMap<RouteKey, usize> = load
             .routes
@@ -267,6 +271,27 @@ impl InFlightRequests {
             reading.backend_waiting = self.backends.waiting(at, &reading.route_key.route);
         }
         (load, self.slos.reading(at))
+    }
+
+    /// Counts the streams that await a token by model, including models without tokens in the last 5 minutes.
+    fn active_streams(&mut self, at: MonotonicInstant) -> FxHashMap<ModelKey, ActiveStreams> {
+        let mut streams = FxHashMap::<ModelKey, ActiveStreams>::default();
+        for OpenRequest { request, .. } in self.requests.values_mut() {
+            let awaiting = request.exchange.stall_clock().filter(|clock| clock.idle(at).is_some());
+            let is_stalled = awaiting.map(StallClock::is_stalled);
+            let Some((is_stalled, labels)) = is_stalled.zip(request.exchange.metric_labels())
+            else {
+                continue;
+            };
+            let key = ModelKey::from_labels(&labels);
+            self.load.keep(&key, at);
+            let counts = streams.entry(key).or_default();
+            match is_stalled {
+                true => counts.stalled += 1,
+                false => counts.flowing += 1,
+            }
+        }
+        streams
     }
 
     /// Returns the values of all gauges that are computed from open and recent requests.

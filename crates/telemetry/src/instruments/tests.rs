@@ -28,8 +28,8 @@ use tokengauge_measure::drift;
 use tokengauge_measure::engine;
 use tokengauge_measure::load::Precision;
 use tokengauge_measure::load::{
-    LimitType, ModelKey, ModelReading, RateLimitReading, Reading, RouteReading, StalledStreams,
-    Summary, Throughput,
+    ActiveStreams, LimitType, ModelKey, ModelReading, RateLimitReading, Reading, RouteReading,
+    StalledStreams, Summary, Throughput,
 };
 use tokengauge_measure::record::{LengthBucket, WarmupState};
 use tokengauge_measure::slo::{BURN_WINDOWS, CountingRules, Counts, Objective, Scope, Sli};
@@ -236,6 +236,7 @@ fn load() -> Reading {
             input: throughput,
             output: throughput,
             recent: Summary::default(),
+            streams: ActiveStreams { flowing: 3, stalled: 1 },
         }],
         ..Reading::default()
     }
