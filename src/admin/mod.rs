@@ -155,7 +155,6 @@ impl Admin {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    tokengauge_listen::prepare_socket(&stream);
                     let connection = Arc::new(AdminConnection {
                         peer: peer.ip().to_canonical(),
                         displaced: Arc::default(),
