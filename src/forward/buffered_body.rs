@@ -11,14 +11,14 @@ use bytes::{Buf as _, Bytes};
 use http::Request;
 use http::header::EXPECT;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use tokengauge_listen::{BodyError, ReceivedBody};
 use tokengauge_observe::tee::body::RequestBody;
 use tokengauge_observe::tee::{RequestObserver, UploadFlush};
 
 /// Maximum memory in bytes for the part of a request body that waits for a connection. 64 KiB is about 16,000 tokens of
-/// text, so nearly every request fits completely. A full queue of 1,000 requests takes at most 64 MiB. The last frame
-/// can exceed the limit by the size of hyper's buffer.
+/// text, so nearly every request fits completely. The last frame can exceed the limit by the size of one read.
 const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// The body of every request to an upstream, with the frames that were read before a connection takes the body.
@@ -34,12 +34,22 @@ const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 pub struct Upload {
     body: RequestBody<ReceivedBody>,
     /// Frames that were read from the client and not yet sent. `None` takes little memory, and most bodies never wait.
-    #[expect(
-        clippy::box_collection,
-        reason = "every request pays for its size, and few requests use it"
-    )]
-    frames: Option<Box<VecDeque<Frame<Bytes>>>>,
+    frames: Option<Box<BufferedFrames>>,
 }
+
+/// Frames of a request body, and the part of the budget that they take.
+#[derive(Default)]
+struct BufferedFrames {
+    frames: VecDeque<Frame<Bytes>>,
+    /// `None` for frames of an earlier attempt, which have a budget of their own.
+    _permit: Option<SemaphorePermit<'static>>,
+}
+
+/// Maximum memory in bytes of all bodies that are read ahead. Beyond it, a request that waits is not read ahead, and its
+/// body stays with the client.
+const READ_AHEAD_BUDGET: usize = 32 << 20;
+
+static READ_AHEAD: Semaphore = Semaphore::const_new(READ_AHEAD_BUDGET);
 
 /// Returns the body of `request`, or `None` if the client sent `Expect: 100-continue`. Such a client must not send its
 /// body only to get an error response.
@@ -49,13 +59,15 @@ pub(super) fn readable_body<B>(request: &mut Request<B>) -> Option<&mut B> {
 
 /// Reads `body` ahead, up to the memory limit. Returns only if the client's body fails.
 pub(super) async fn read_ahead_until_failure(body: Option<&mut Upload>) {
-    if let Some(body) = body {
+    if let Some(body) = body
+        && body.reserve_read_ahead()
+    {
         let mut bytes = body.held_bytes();
         while bytes < MAX_READ_AHEAD_BYTES && !body.body.is_end_stream() {
             match body.read().await {
                 Some(Ok(frame)) => {
                     bytes += held_bytes(&frame);
-                    body.frames.get_or_insert_default().push_back(frame);
+                    body.frames.get_or_insert_default().frames.push_back(frame);
                 }
                 Some(Err(_)) => return,
                 None => break,
@@ -90,10 +102,27 @@ impl Upload {
 
     /// Puts frames back at the front. [`poll_frame`](Body::poll_frame) then returns these frames a second time.
     pub(super) fn prepend(&mut self, mut returned: VecDeque<Frame<Bytes>>) {
-        if let Some(frames) = self.frames.take() {
-            returned.extend(*frames);
+        let mut buffered = self.frames.take().unwrap_or_default();
+        returned.append(&mut buffered.frames);
+        buffered.frames = returned;
+        self.frames = Some(buffered);
+    }
+
+    /// Reserves memory for reading the body ahead, unless it is reserved already. Returns `false` if the budget has no
+    /// room.
+    fn reserve_read_ahead(&mut self) -> bool {
+        if self.body.is_end_stream() || self.frames.is_some() {
+            return true;
         }
-        self.frames = Some(Box::new(returned));
+        let size = self.body.size_hint().upper().and_then(|size| usize::try_from(size).ok());
+        let wanted = size.map_or(MAX_READ_AHEAD_BYTES, |size| size.min(MAX_READ_AHEAD_BYTES));
+        let permit = READ_AHEAD.try_acquire_many(u32::try_from(wanted).unwrap_or(u32::MAX)).ok();
+        let is_reserved = permit.is_some();
+        if is_reserved {
+            self.frames =
+                Some(Box::new(BufferedFrames { frames: VecDeque::new(), _permit: permit }));
+        }
+        is_reserved
     }
 
     async fn read(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -101,11 +130,15 @@ impl Upload {
     }
 
     fn buffered_bytes(&self) -> usize {
-        self.frames.iter().flat_map(|frames| frames.iter()).map(len).sum()
+        self.buffered().map(len).sum()
     }
 
     fn held_bytes(&self) -> usize {
-        self.frames.iter().flat_map(|frames| frames.iter()).map(held_bytes).sum()
+        self.buffered().map(held_bytes).sum()
+    }
+
+    fn buffered(&self) -> impl Iterator<Item = &Frame<Bytes>> {
+        self.frames.iter().flat_map(|buffered| &buffered.frames)
     }
 }
 
@@ -126,7 +159,7 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let buffered = self.frames.as_mut().and_then(|frames| frames.pop_front());
+        let buffered = self.frames.as_mut().and_then(|buffered| buffered.frames.pop_front());
         let polled = match buffered {
             Some(frame) => Some(Ok(frame)),
             None => {
@@ -140,7 +173,7 @@ impl Body for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.frames.as_ref().is_none_or(|frames| frames.is_empty()) && self.body.is_end_stream()
+        self.buffered().next().is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

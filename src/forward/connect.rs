@@ -20,6 +20,7 @@ use super::resolver::Resolver;
 use super::socket::UpstreamSocket;
 use super::stream::{Transport, UpstreamStream};
 use super::{Config, Protocol};
+use tokengauge_listen::window;
 use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::tcp::TcpConnection;
@@ -104,6 +105,7 @@ impl Connector {
                 .map_err(|error| Error::Failed(UpstreamFailure::Connect, error.to_string()))?;
         }
         let opened = clock::now();
+        window::limit_receive_buffer(&stream, opened - resolved);
         let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
         let connection = ends.ok().map(|(local, remote)| TcpConnection::new(local, remote));
         let socket = connection.as_ref().map(OpenSocket::register);

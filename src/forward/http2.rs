@@ -1,7 +1,7 @@
 //! The HTTP/2 connections to one upstream.
 //!
 //! Requests share a connection up to the upstream's limit of streams, and up to [`MAX_STREAMS`]. When the limit is
-//! reached, another connection is opened. A slow client or a low limit of the upstream therefore does not make other
+//! reached, or the budget has no room for another window of this size, another connection is opened. A slow client or a low limit of the upstream therefore does not make other
 //! requests wait.
 
 use std::error::Error as _;
@@ -21,6 +21,7 @@ use super::connect::{Connector, Error};
 use super::http1::Http1Connection;
 use super::repeat::SentBody;
 use super::stream::{StreamState, UpstreamStream};
+use tokengauge_listen::window::{RESPONSES, WindowPermit};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::sync::lock;
@@ -28,13 +29,18 @@ use tokengauge_types::sync::lock;
 pub type Http2Sender = http2::SendRequest<SentBody>;
 type Connection = http2::Connection<TokioIo<UpstreamStream>, SentBody, TokioExecutor>;
 
-/// Flow-control window of one stream, in bytes.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-
-/// Maximum number of streams on one connection. The connection's flow-control window is as large as those of this many
-/// streams. A client that does not read its stream therefore cannot block other streams.
+/// Maximum number of streams on one connection.
 const MAX_STREAMS: usize = 64;
-const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
+
+/// Flow-control window of a connection in bytes: that of [`MAX_STREAMS`] of the largest streams. A client that does not
+/// read its stream therefore cannot block other streams. The windows of the streams limit the memory. `h2` closes a
+/// connection whose unread frames of less than 256 bytes have more than half of this window as overhead, so a smaller
+/// window would make clients that do not read end the streams of others.
+const CONNECTION_WINDOW: u32 = 64 << 20;
+
+/// Maximum number of bytes of a request body that wait in memory for the flow control of the upstream, per stream. The
+/// kernel buffers more, so this number does not limit the rate.
+const MAX_UNSENT: usize = 64 << 10;
 
 /// The HTTP/2 connections to one upstream, including connections that are still being opened.
 #[derive(Debug)]
@@ -56,7 +62,11 @@ pub enum Channel {
 
 /// The right to use one stream of a connection. Held until the response is complete.
 #[derive(Debug)]
-pub struct StreamPermit(Arc<Http2Connection>);
+pub struct StreamPermit {
+    connection: Arc<Http2Connection>,
+    /// Part of the budget for the stream's flow-control window. For the first stream, the connection holds it.
+    _window: WindowPermit,
+}
 
 enum StreamSearch {
     FreeStream(StreamPermit),
@@ -72,10 +82,20 @@ struct Http2Connection {
     began: MonotonicInstant,
     phase: watch::Sender<Phase>,
     /// Set when the phase `Connecting` ends.
-    opened: OnceLock<(Http2Sender, ConnectTimings)>,
+    opened: OnceLock<OpenedConnection>,
     /// The connection, if the upstream has chosen HTTP/1.1.
     http1: Mutex<Option<(Box<Http1Connection>, ConnectTimings)>>,
     counts: Mutex<Counts>,
+}
+
+#[derive(Debug)]
+struct OpenedConnection {
+    sender: Http2Sender,
+    connected: ConnectTimings,
+    /// Flow-control window in bytes of each stream.
+    stream_window: u32,
+    /// Part of the budget for the window of the first stream.
+    _window: WindowPermit,
 }
 
 #[derive(Clone, Debug)]
@@ -145,7 +165,7 @@ impl Http2Pool {
                     waiting.settled(connector.config.timeouts.connect).await?
                 }
                 StreamSearch::New(permit) => {
-                    let opening = Arc::clone(&permit.0);
+                    let opening = Arc::clone(&permit.connection);
                     tokio::spawn(opening.open(Arc::clone(self), Arc::clone(connector)));
                     let (channel, connected) = permit.opened().await?;
                     return Ok((channel, ConnectTimings { wait, ..connected }));
@@ -176,7 +196,7 @@ impl Http2Pool {
         }
         let connection = Arc::new(Http2Connection::connecting());
         connections.push(Arc::clone(&connection));
-        StreamSearch::New(StreamPermit(connection))
+        StreamSearch::New(StreamPermit { connection, _window: None })
     }
 }
 
@@ -214,16 +234,19 @@ impl Http2Connection {
         }
         let state = Arc::clone(stream.state());
         state.expect_settings();
+        let (stream_window, window) = RESPONSES.stream(connected.tcp.unwrap_or_default());
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW)
+            .max_send_buf_size(MAX_UNSENT)
+            .initial_stream_window_size(stream_window)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_max_send_streams(1)
             .keep_alive_interval(config.http2_ping.interval)
             .keep_alive_timeout(config.http2_ping.timeout)
             .handshake(TokioIo::new(stream))
             .await?;
-        drop(this.opened.set((sender, connected)));
+        let opened = OpenedConnection { sender, connected, stream_window, _window: window };
+        drop(this.opened.set(opened));
         this.phase.send_replace(Phase::Settling);
         tokio::spawn(drive(connection, state, Arc::downgrade(this), Arc::clone(pool)));
         Ok(())
@@ -263,7 +286,7 @@ impl Http2Connection {
         match &*self.phase.borrow() {
             Phase::Connecting => false,
             Phase::Settling | Phase::Open => {
-                self.opened.get().is_some_and(|(sender, _)| sender.is_closed())
+                self.opened.get().is_some_and(|opened| opened.sender.is_closed())
             }
             Phase::Http1 | Phase::Closed | Phase::Failed(_) => true,
         }
@@ -280,15 +303,19 @@ impl StreamPermit {
         if !matches!(*connection.phase.borrow(), Phase::Open) {
             return None;
         }
+        let size = connection.opened.get()?.stream_window;
         let mut counts = lock(&connection.counts);
-        let is_free = counts.streams_in_use < counts.max_streams;
-        counts.streams_in_use += usize::from(is_free);
-        is_free.then(|| Self(Arc::clone(connection)))
+        if counts.streams_in_use >= counts.max_streams {
+            return None;
+        }
+        let window = RESPONSES.another_stream(size)?;
+        counts.streams_in_use += 1;
+        Some(Self { connection: Arc::clone(connection), _window: window })
     }
 
     /// Waits until the connection is open. Called for the request that opens the connection.
     async fn opened(self) -> Result<(Channel, ConnectTimings), Error> {
-        let mut phase = self.0.phase.subscribe();
+        let mut phase = self.connection.phase.subscribe();
         let phase = phase.wait_for(|phase| !matches!(phase, Phase::Connecting)).await;
         // Waiting fails only if the connection is dropped, and this permit holds it.
         let failed = phase.ok().and_then(|phase| match &*phase {
@@ -297,10 +324,11 @@ impl StreamPermit {
                 None
             }
         });
-        if let Some((connection, connected)) = lock(&self.0.http1).take() {
+        if let Some((connection, connected)) = lock(&self.connection.http1).take() {
             return Ok((Channel::Http1(connection), connected));
         }
-        match (self.0.opened.get().cloned(), failed) {
+        let opened = self.connection.opened.get();
+        match (opened.map(|it| (it.sender.clone(), it.connected.clone())), failed) {
             (Some((sender, connected)), _) => Ok((Channel::Http2(sender, self), connected)),
             (None, Some(error)) => Err(error),
             (None, None) => Err(Error::TimedOut),
@@ -309,22 +337,22 @@ impl StreamPermit {
 
     /// Returns the connection, for a request that did not open it. `wait` is the time that the request waited.
     fn reused(self, wait: Option<Duration>) -> Option<(Channel, ConnectTimings)> {
-        let (sender, opened) = self.0.opened.get()?;
-        let connection = opened.connection.clone();
+        let opened = self.connection.opened.get()?;
+        let connection = opened.connected.connection.clone();
         let connected = ConnectTimings { wait, connection, ..ConnectTimings::reused() };
-        let sender = sender.clone();
+        let sender = opened.sender.clone();
         Some((Channel::Http2(sender, self), connected))
     }
 
     /// Starts no further streams on the connection, because it refused a stream or failed.
     pub(super) fn retire(&self) {
-        self.0.close();
+        self.connection.close();
     }
 }
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        let mut counts = lock(&self.0.counts);
+        let mut counts = lock(&self.connection.counts);
         counts.streams_in_use = counts.streams_in_use.saturating_sub(1);
         if counts.streams_in_use == 0 {
             counts.idle_since = clock::now();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
@@ -20,6 +20,7 @@ use tokio_util::either::Either;
 use super::open_sockets::OpenSocket;
 use super::socket::UpstreamSocket;
 use crate::tcp;
+use tokengauge_listen::MAX_READ;
 use tokengauge_observe::tee::UploadFlush;
 use tokengauge_types::tcp::TcpConnection;
 
@@ -297,7 +298,7 @@ impl<S: AsyncRead + Socket + Unpin> AsyncRead for UpstreamStream<S> {
         let before = buf.filled().len();
         let mut result = match self.failed_read.take() {
             Some(error) => Err(error),
-            None => ready!(Pin::new(&mut self.stream).poll_read(cx, buf)),
+            None => ready!(Pin::new(&mut (&mut self.stream).take(MAX_READ)).poll_read(cx, buf)),
         };
         if result.is_err() && self.stream.read_decrypted(buf) > 0 {
             self.failed_read = mem::replace(&mut result, Ok(())).err();

@@ -26,7 +26,7 @@ use crate::support::{Backend, Raw, settle, within};
 
 const MIB: u64 = 1 << 20;
 
-const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
+pub const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
 
 /// A chat event with one word.
 const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
@@ -41,7 +41,7 @@ fn line() -> Vec<u8> {
 }
 
 /// Returns a chat call for `model`.
-fn call(model: &str, stream: bool) -> String {
+pub fn call(model: &str, stream: bool) -> String {
     let body = format!(
         "{{\"model\":\"{model}\",\"stream\":{stream},\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}"
     );
@@ -81,7 +81,7 @@ async fn warm(process: &Process, backend: &Backend) {
 }
 
 /// Writes `piece` this number of times. Returns the number of accepted bytes.
-async fn pour(mut upstream: Raw<TcpStream>, piece: Vec<u8>, times: u64, taken: Arc<AtomicU64>) {
+pub async fn pour(mut upstream: Raw<TcpStream>, piece: Vec<u8>, times: u64, taken: Arc<AtomicU64>) {
     for _ in 0..times {
         upstream.write(&piece).await;
         taken.fetch_add(piece.len() as u64, Ordering::Relaxed);
@@ -443,7 +443,7 @@ async fn uses_all_allowed_descriptors() {
 }
 
 /// Waits until a number no longer grows while the proxy answers many requests.
-async fn settled(process: &Process, number: impl Fn() -> u64) {
+pub async fn settled(process: &Process, number: impl Fn() -> u64) {
     let mut last = None;
     while last != Some(number()) {
         last = Some(number());
@@ -451,35 +451,6 @@ async fn settled(process: &Process, number: impl Fn() -> u64) {
             process.page("/livez").await;
         }
     }
-}
-
-/// A client that does not read its response costs the proxy two small buffers. The rest waits in the kernel and at the
-/// upstream.
-#[tokio::test(flavor = "multi_thread")]
-async fn many_clients_that_do_not_read() {
-    const CLIENTS: u64 = 100;
-    let backend = Backend::start().await;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let text = format!(
-        "upstreams: {{a: {{url: \"http://{}\"}}}}\nlimits: {{observer_memory: 1MiB}}\n",
-        backend.address
-    );
-    std::fs::write(file.path(), text).unwrap();
-    let process = Process::start(&["--config", file.path().to_str().unwrap()], &[]).await;
-    warm(&process, &backend).await;
-    let before = process.peak_memory();
-    let taken = Arc::<AtomicU64>::default();
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let (client, mut upstream) = begun(&process, &backend).await;
-        upstream.write(format!("{STREAM_HEAD}Content-Length: {}\r\n\r\n", 1_u64 << 40)).await;
-        let piece = vec![b'x'; 64 << 10];
-        let pouring = tokio::spawn(pour(upstream, piece, 1 << 24, Arc::clone(&taken)));
-        clients.push((client, pouring));
-    }
-    settled(&process, || taken.load(Ordering::Relaxed)).await;
-    let grown = process.peak_memory() - before;
-    assert!(grown < CLIENTS * 192 * 1024, "{grown}");
 }
 
 /// A queued request costs no more memory if its body arrives in the smallest possible pieces.

@@ -40,4 +40,5 @@ mod request_log;
 mod stats;
 mod support;
 mod traces;
+mod unread;
 mod websocket;

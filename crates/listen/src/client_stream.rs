@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use super::exchanges::{Exchanges, Leftover};
 use super::replay::ReplayStream;
 use super::state::Member;
+use super::window::WindowPermit;
 use super::workers::Assignment;
 
 /// After the last response, maximum wait for the client to close the connection.
@@ -24,6 +25,10 @@ use super::workers::Assignment;
 /// If a socket is closed with unread data, the kernel sends RST. A client that receives RST can lose data that arrived
 /// earlier, such as the last response. nginx has a similar limit: 5 s between two reads (`lingering_timeout`).
 const LINGER: Duration = Duration::from_secs(2);
+
+/// Maximum number of bytes of one read, from a client or from an upstream. hyper reads a body in pieces of this size and
+/// can hold two of them. One byte less than a power of two, because hyper doubles its buffer after a read that fills it.
+pub const MAX_READ: u64 = (32 << 10) - 1;
 
 /// A transport that carries client connections.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
@@ -62,6 +67,8 @@ pub(super) struct ConnectionGuards {
     pub(super) member: Member,
     pub(super) permit: OwnedSemaphorePermit,
     pub(super) assignment: Assignment,
+    /// Part of the budget for the flow-control windows of an HTTP/2 connection.
+    pub(super) window: WindowPermit,
 }
 
 /// A client's byte stream. It reports three kinds of events to [`Exchanges`]: bytes were read, a write was accepted or
@@ -104,7 +111,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientStream<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let polled = Pin::new(&mut (&mut self.inner).take(MAX_READ)).poll_read(cx, buf);
         if buf.filled().len() > before {
             self.exchanges.count_read();
         } else if polled.is_ready() {
@@ -121,7 +128,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.exchanges.set_write_blocked(polled.is_pending());
+        self.exchanges.on_write(&polled);
         polled
     }
 
@@ -131,7 +138,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.exchanges.set_write_blocked(polled.is_pending());
+        self.exchanges.on_write(&polled);
         polled
     }
 

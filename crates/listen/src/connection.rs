@@ -19,7 +19,8 @@ use tokio::runtime::Handle;
 
 use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2};
-use super::exchanges::{Exchanges, Leftover};
+use super::exchanges::{Exchanges, Leftover, MAX_UNWRITTEN};
+use super::handler::Handler;
 use super::limit::Limit;
 use super::log_throttle::LogThrottle;
 use super::replay::ReplayStream;
@@ -28,44 +29,10 @@ use super::socket::Accepted;
 use super::state::{ListenerState, Phase, PhaseWatcher};
 use super::timer::{Expired, WaitLimits, WaitTimer};
 use super::tls::Acceptor;
-use super::{Config, Peer, ReceivedBody};
+use super::window::{self, UPLOADS};
+use super::{Config, Peer};
+use tokengauge_types::clock;
 use tokengauge_types::notifier::{MAX_POLL_ROUNDS, Notifier};
-
-/// Creates the HTTP service of each connection.
-pub trait Handler: Clone + Send + Sync + 'static {
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static;
-    type Service: Service<
-            Request<ReceivedBody>,
-            Response = Response<Self::Body>,
-            Error = Infallible,
-            Future: Send + Unpin + 'static,
-        > + Send
-        + Unpin
-        + 'static;
-
-    fn service_for(&self, peer: Peer) -> Self::Service;
-}
-
-impl<F, S, B> Handler for F
-where
-    F: Fn(Peer) -> S + Clone + Send + Sync + 'static,
-    S: Service<Request<ReceivedBody>, Response = Response<B>, Error = Infallible>
-        + Send
-        + Unpin
-        + 'static,
-    S::Future: Send + Unpin + 'static,
-    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + Unpin + 'static,
-{
-    type Body = B;
-    type Service = S;
-
-    fn service_for(&self, peer: Peer) -> S {
-        self(peer)
-    }
-}
 
 /// Settings for serving connections.
 #[derive(Clone, Debug)]
@@ -78,10 +45,13 @@ pub(super) struct Server {
     open_failures: Arc<LogThrottle>,
 }
 
-/// Maximum number of response bytes that are buffered for a client, per HTTP/1 connection or HTTP/2 stream. Also the
-/// maximum size of HTTP/1 request headers. 64 KiB holds hundreds of chunks, and several times the headers of known
-/// clients. hyper's default is 400 KiB, which is too much memory for each client that does not read.
+/// Maximum size in bytes of hyper's buffers for an HTTP/1 connection, and of request headers. `CountedBody` has a lower
+/// limit for responses. hyper's default is 400 KiB.
 const MAX_BUFFER: usize = 64 << 10;
+
+/// Maximum number of bytes that TLS buffers for a client that does not read: two records. The default of rustls is 64
+/// KiB.
+const TLS_BUFFER: usize = 32 << 10;
 
 /// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no pings.
 const HTTP2_PING: Duration = Duration::from_secs(30);
@@ -110,7 +80,7 @@ impl Server {
             .timer(TokioTimer::new())
             .keep_alive_interval(HTTP2_PING)
             .max_concurrent_streams(streams)
-            .max_send_buf_size(MAX_BUFFER)
+            .max_send_buf_size(MAX_UNWRITTEN)
             .auto_date_header(false);
         Self {
             http1,
@@ -173,9 +143,16 @@ impl Server {
                 let peer = Peer { connection: connection.map(Arc::new), tls: self.tls.is_some() };
                 let service = handler.service_for(peer);
                 match &self.tls {
-                    None => self.plain::<_, H>(stream, service, client).await,
+                    None => {
+                        // Connections from far away use TLS.
+                        window::limit_receive_buffer(&stream, Duration::ZERO);
+                        self.plain::<_, H>(stream, service, client).await
+                    }
                     Some(tls) => {
-                        self.secure::<H>(tls.current().accept(stream), service, client).await
+                        let handshake = tls.current().accept_with(stream, |session| {
+                            session.set_buffer_limit(Some(TLS_BUFFER));
+                        });
+                        self.secure::<H>(handshake, service, client).await
                     }
                 }
             }
@@ -190,6 +167,7 @@ impl Server {
         if let Some((stream, http2)) =
             client.opening(ReplayStream::read(stream), self.limits.header).await
         {
+            let http2 = http2.then_some(Duration::ZERO);
             self.serve_http::<_, H>(stream, http2, service, client);
         }
     }
@@ -200,24 +178,45 @@ impl Server {
         service: H::Service,
         mut client: Client,
     ) {
+        let begun = clock::now();
         if let Some(stream) = client.opening(handshake, self.limits.header).await {
-            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            // The handshake takes at least one round trip.
+            let round_trip = clock::now() - begun;
+            let (socket, session) = stream.get_ref();
+            window::limit_receive_buffer(socket, round_trip);
+            let is_http2 = session.alpn_protocol() == Some(b"h2");
+            let http2 = is_http2.then_some(round_trip);
             self.serve_http::<_, H>(stream, http2, service, client);
         }
     }
 
-    /// Serves the connection in a new task, which does not contain the memory that the handshake needed.
-    fn serve_http<T, H: Handler>(&self, stream: T, http2: bool, service: H::Service, client: Client)
-    where
+    /// Serves the connection in a new task, which does not contain the memory that the handshake needed. `http2` is the
+    /// round trip of an HTTP/2 connection, and `None` for HTTP/1.
+    fn serve_http<T, H: Handler>(
+        &self,
+        stream: T,
+        http2: Option<Duration>,
+        service: H::Service,
+        client: Client,
+    ) where
         T: Transport,
     {
-        let Client { guards, exchanges, watcher } = client;
+        let Client { mut guards, exchanges, watcher } = client;
+        let windows = http2.map(|round_trip| UPLOADS.client(round_trip));
+        let sizes = windows.map(|(stream, connection, permit)| {
+            guards.window = permit;
+            (stream, connection)
+        });
         let stream = TokioIo::new(ClientStream::new(stream, Arc::clone(&exchanges), guards));
-        let timer = WaitTimer::new(self.limits, http2);
+        let timer = WaitTimer::new(self.limits, http2.is_some());
         let (counted, requests) = (Arc::clone(&exchanges), self.requests.clone());
-        if http2 {
+        if let Some((stream_window, connection_window)) = sizes {
             let service = CountingService::<_, Http2>::new(service, counted, requests);
-            let connection = Box::pin(self.http2.serve_connection(stream, service));
+            let mut builder = self.http2.clone();
+            builder
+                .initial_stream_window_size(stream_window)
+                .initial_connection_window_size(connection_window);
+            let connection = Box::pin(builder.serve_connection(stream, service));
             tokio::spawn(Serving::new(connection, watcher, exchanges, timer));
         } else {
             let service = CountingService::<_, Http1>::new(service, counted, requests);

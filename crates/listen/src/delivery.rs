@@ -55,10 +55,15 @@ impl FlushSignal {
         let previous = self.flushes.load(Ordering::Acquire);
         self.is_awaited.store(true, Ordering::Release);
         // An HTTP/2 connection may be idle, because it has written the data already.
+        self.wake_connection();
+        previous
+    }
+
+    /// Wakes the task that drives the connection.
+    pub(super) fn wake_connection(&self) {
         if let Some(connection) = self.connection.get() {
             connection.wake_by_ref();
         }
-        previous
     }
 
     fn poll(&self, previous: u32, cx: &mut Context<'_>) -> Poll<()> {
@@ -75,6 +80,9 @@ impl FlushSignal {
 
 /// Detects response data that is not yet written even after the connection was flushed.
 pub(super) trait Protocol: Default + Send + Unpin + 'static {
+    /// Whether the listener limits the unwritten data of a response. HTTP/2 does so itself, for each stream.
+    const LIMITS_UNWRITTEN: bool;
+
     type Data: Buf + Send + 'static;
 
     fn track(&self, bytes: Bytes) -> Self::Data;
@@ -87,6 +95,8 @@ pub(super) trait Protocol: Default + Send + Unpin + 'static {
 pub(super) struct Http1;
 
 impl Protocol for Http1 {
+    const LIMITS_UNWRITTEN: bool = true;
+
     type Data = Bytes;
 
     fn track(&self, bytes: Bytes) -> Bytes {
@@ -110,6 +120,8 @@ struct Unwritten {
 }
 
 impl Protocol for Http2 {
+    const LIMITS_UNWRITTEN: bool = false;
+
     type Data = Chunk;
 
     fn track(&self, bytes: Bytes) -> Chunk {

@@ -3,8 +3,10 @@
 //! hyper does not report whether a connection is idle. The counters add two words per response to the memory of a
 //! stream.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -25,7 +27,12 @@ pub(super) struct Exchanges {
     upgrading: AtomicU32,
     /// Number of reads from the client that returned bytes. Wraps around.
     reads: AtomicU32,
+    /// Number of bytes of the current HTTP/1 response that hyper has taken and not written. Too small by at most the
+    /// headers of the response, which are written with the same calls. Only the task of the connection changes it.
+    unwritten: AtomicUsize,
     is_write_blocked: AtomicBool,
+    /// Whether the response body waits until fewer bytes are unwritten.
+    awaits_write: AtomicBool,
     closing: AtomicBool,
     /// Whether the connection is to be closed to make room for another one. A request that arrives before the close
     /// resets this flag.
@@ -43,6 +50,10 @@ pub(super) struct Exchanges {
     /// Permit of the WebSocket request that upgraded the connection. The permit is returned when the stream closes.
     upgraded: Mutex<Option<OwnedSemaphorePermit>>,
 }
+
+/// Number of unwritten bytes at which an HTTP/1 response body is not read further: hundreds of chunks. hyper itself would
+/// stop at the maximum size of headers. One more piece of the upstream may be added.
+pub(super) const MAX_UNWRITTEN: usize = 32 << 10;
 
 /// Counters of a connection that has no active request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -111,6 +122,19 @@ impl Exchanges {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Records a write of response data.
+    pub(super) fn on_write(&self, polled: &Poll<io::Result<usize>>) {
+        self.set_write_blocked(polled.is_pending());
+        if let Poll::Ready(Ok(written)) = polled {
+            let unwritten = self.unwritten.load(Ordering::Relaxed).saturating_sub(*written);
+            self.unwritten.store(unwritten, Ordering::Relaxed);
+            if unwritten < MAX_UNWRITTEN && self.awaits_write.load(Ordering::Relaxed) {
+                self.awaits_write.store(false, Ordering::Relaxed);
+                self.flush.wake_connection();
+            }
+        }
+    }
+
     pub(super) fn set_write_blocked(&self, is_blocked: bool) {
         self.is_write_blocked.store(is_blocked, Ordering::Relaxed);
     }
@@ -169,6 +193,28 @@ pub(super) struct ActiveExchange {
 impl ActiveExchange {
     pub(super) fn flush(&self) -> &FlushSignal {
         &self.connection.flush
+    }
+
+    /// Adds data that hyper has taken from the body of an HTTP/1 response.
+    pub(super) fn add_unwritten(&self, bytes: usize) {
+        let unwritten = self.connection.unwritten.load(Ordering::Relaxed) + bytes;
+        self.connection.unwritten.store(unwritten, Ordering::Relaxed);
+    }
+
+    /// Returns whether hyper may take more of the response body. If not, the connection is woken after enough data was
+    /// written.
+    pub(super) fn has_room(&self) -> bool {
+        let has_room = self.connection.unwritten.load(Ordering::Relaxed) < MAX_UNWRITTEN;
+        if !has_room {
+            self.connection.awaits_write.store(true, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// Forgets the unwritten data of earlier responses. hyper can drop a part of a response, such as the body that a
+    /// HEAD request does not receive.
+    pub(super) fn reset_unwritten(&self) {
+        self.connection.unwritten.store(0, Ordering::Relaxed);
     }
 
     /// Records whether the response has no length, so that only the end of the connection ends it.

@@ -15,6 +15,7 @@ mod client_stream;
 mod connection;
 mod delivery;
 mod exchanges;
+mod handler;
 mod limit;
 mod log_throttle;
 mod received_body;
@@ -24,6 +25,7 @@ mod socket;
 mod state;
 mod timer;
 mod tls;
+pub mod window;
 mod workers;
 
 use std::io;
@@ -35,7 +37,8 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 
-pub use self::connection::Handler;
+pub use self::client_stream::MAX_READ;
+pub use self::handler::Handler;
 pub use self::received_body::{BodyError, ReceivedBody};
 pub use self::socket::{
     bind_tcp, prepare as prepare_socket, prepare_upstream as prepare_upstream_socket,
@@ -288,7 +291,7 @@ impl Listener {
                     let exchanges = Exchanges::new();
                     let (member, watcher) = state.join(accepted.client(), &exchanges);
                     let (runtime, assignment) = workers.assign();
-                    let guards = ConnectionGuards { member, permit, assignment };
+                    let guards = ConnectionGuards { member, permit, assignment, window: None };
                     let client = Client { guards, exchanges, watcher };
                     self.server.serve(accepted, handler.clone(), client, runtime);
                 }

@@ -105,6 +105,7 @@ where
             None => overload_response().map(|body| State::Overload(Some(body))),
         };
         let mut active = self.active.take().expect("the future is not polled after its end");
+        active.reset_unwritten();
         if active.is_last() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
@@ -186,9 +187,17 @@ where
         let Self { state, active, protocol, .. } = &mut *self;
         let track = |bytes| protocol.track(bytes);
         if let State::Open(inner) = state {
+            if P::LIMITS_UNWRITTEN && !active.has_room() {
+                return Poll::Pending;
+            }
             let error = match ready!(Pin::new(inner).poll_frame(cx)) {
                 Some(Err(error)) => error.into(),
-                Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame.map_data(track)))),
+                Some(Ok(frame)) => {
+                    if P::LIMITS_UNWRITTEN {
+                        active.add_unwritten(frame.data_ref().map_or(0, Bytes::len));
+                    }
+                    return Poll::Ready(Some(Ok(frame.map_data(track))));
+                }
                 None => return Poll::Ready(None),
             };
             // Drops the failed body, so that its upstream does not wait for the client.
