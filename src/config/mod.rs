@@ -27,6 +27,7 @@ use crate::forward;
 use crate::route;
 use crate::route::TraceHeaders;
 use crate::scrape;
+use tokengauge_listen::HeaderLimits;
 use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_measure::cost::Costs;
@@ -97,6 +98,8 @@ pub struct Config {
     pub labels: label::CardinalityLimits,
     /// Maximum memory in bytes that observing all requests may use.
     pub observer_memory: usize,
+    /// Maximum size of the headers of requests and responses. The listeners and the upstreams have copies.
+    pub header_limits: HeaderLimits,
     /// Grace period: how long open streams may continue after SIGTERM.
     pub drain: Duration,
     /// The default position of routes.
@@ -135,6 +138,19 @@ impl fmt::Debug for ResolvedFile {
 }
 
 impl Config {
+    /// Sets the limits of headers, and their copies in listeners and upstreams.
+    fn set_header_limits(&mut self, limits: HeaderLimits) {
+        self.header_limits = limits;
+        for listener in &mut self.listeners {
+            listener.headers = limits;
+            // The routes answer and record requests beyond the limits.
+            listener.marks_large_headers = true;
+        }
+        for upstream in &mut self.upstreams {
+            upstream.header_limits = limits;
+        }
+    }
+
     fn set_resolved_file(&mut self, file: raw::File) {
         // Serialization cannot fail for plain structs, maps, strings and numbers.
         self.yaml = serde_saphyr::to_string(&file).unwrap_or_default();
@@ -150,6 +166,7 @@ impl Config {
         self.labels = running.labels;
         self.export.clone_from(&running.export);
         self.observer_memory = running.observer_memory;
+        self.set_header_limits(running.header_limits);
         self.propagators.clone_from(&running.propagators);
         self.ignored_propagators.clone_from(&running.ignored_propagators);
         self.log = running.log;

@@ -181,6 +181,8 @@ const CHECKS: &[(&str, &str)] = &[
     ),
     ("cardinality_limits: {models: 5000}", "3:30: cardinality_limits.models: 5000 is out of range"),
     ("limits: {observer_memory: 1KiB}", "3:27: limits.observer_memory: 1KiB is out of range"),
+    ("limits: {header_lines: 9}", "3:24: limits.header_lines: 9 is out of range"),
+    ("limits: {header_size: 1KiB}", "3:23: limits.header_size: 1KiB is out of range"),
     ("otlp: {interval: 1ms}", "3:18: otlp.interval: 1ms is out of range"),
     ("otlp: {headers: {\"a b\": secret}}", "3:25: otlp.headers.a b: not a valid header name"),
     ("otlp: {headers: {a: \"sec\\nret\"}}", "3:21: otlp.headers.a: not a valid header value"),
@@ -714,6 +716,7 @@ const RESTART_CHANGES: &[(&str, &str)] = &[
     ("cardinality_limits", "cardinality_limits: {models: 9}"),
     ("otlp", "otlp: {interval: 9s}"),
     ("limits", "limits: {observer_memory: 9MiB}"),
+    ("limits", "limits: {header_lines: 99}"),
     ("propagators", "propagators: [b3]"),
     ("log", "log: {level: debug}"),
 ];
@@ -818,7 +821,7 @@ cost: {prices: examples/prices/flat.yaml, budgets: [{name: b, tenant: acme, rout
 identity: {tenant: {headers: [x-api-key], hash: true}, session: {headers: [x-s]}, variant: {headers: [x-v, x-w]}}
 cardinality_limits: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6, length_buckets: true}
 otlp: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, headers: {x-key: s3cret}, genai_names: off}
-limits: {observer_memory: 64MiB}
+limits: {observer_memory: 64MiB, header_lines: 70, header_size: 9KiB}
 shutdown_grace_period: 0s
 position: gateway
 trace_context: continue

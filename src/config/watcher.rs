@@ -124,7 +124,7 @@ pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str
         old.slo_state != new.slo_state,
         old.labels != new.labels,
         old.export != new.export,
-        old.observer_memory != new.observer_memory,
+        old.observer_memory != new.observer_memory || old.header_limits != new.header_limits,
         old.propagators != new.propagators,
         old.log != new.log,
     ];

@@ -18,6 +18,7 @@ use super::limiter::{Entry, Permit, Queued};
 use super::open::OpenRequest;
 use super::upstream::Upstream;
 use crate::route::ConcurrencyLimit;
+use tokengauge_listen::HeadersTooLarge;
 use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, ObserverEvent, RejectReason};
 
@@ -71,7 +72,9 @@ where
         let destination = match destination {
             Ok(destination) => destination,
             Err(reason) => {
-                let error = ForwardError::new(Ending::Rejected(reason));
+                let too_large = request.extensions().get::<HeadersTooLarge>();
+                let cause = too_large.map(HeadersTooLarge::to_string).unwrap_or_default();
+                let error = ForwardError::with_cause(Ending::Rejected(reason), cause);
                 return AdmissionFuture::rejected(error, request);
             }
         };

@@ -103,7 +103,7 @@ fn whole_seconds(time: Duration) -> u64 {
 
 /// Returns the HTTP status, the error type without its prefix `tokengauge_`, and the description.
 fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
-    use RejectReason::{BadRequest, Draining, Loop, NoRoute, Overload};
+    use RejectReason::{BadRequest, Draining, HeadersTooLarge, Loop, NoRoute, Overload};
     use TimeoutKind::{Connect, Idle, ResponseHeader, Total};
     let timeout = |description| (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", description);
     let bad_gateway = |kind, description| (StatusCode::BAD_GATEWAY, kind, description);
@@ -122,9 +122,10 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
                 "upstream_closed",
                 "the upstream closed the connection before it responded",
             ),
-            UpstreamFailure::Protocol => {
-                bad_gateway("upstream_protocol", "the upstream's response is not valid HTTP")
-            }
+            UpstreamFailure::Protocol => bad_gateway(
+                "upstream_protocol",
+                "the upstream's response is not valid HTTP or exceeds a limit",
+            ),
         },
         Ending::TimedOut(Connect) => timeout("connecting to the upstream timed out"),
         Ending::TimedOut(ResponseHeader | Idle) => timeout("the upstream's response timed out"),
@@ -146,6 +147,11 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
             StatusCode::LOOP_DETECTED,
             "loop",
             "the upstream's address leads back to this proxy; correct the upstream's URL",
+        ),
+        Ending::Rejected(HeadersTooLarge) => (
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers_too_large",
+            "the request headers are too large",
         ),
         Ending::Rejected(BadRequest) => {
             let description = "the request cannot be forwarded; it needs one Host header, a path without \"..\", and \

@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 
 use super::repeat::SentBody;
 use super::stream::{StreamState, UpstreamStream};
+use tokengauge_listen::HeaderLimits;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::ConnectTimings;
 use tokengauge_types::notifier::{MAX_POLL_ROUNDS, Notifier};
@@ -41,20 +42,23 @@ type HyperConnection = Connection<TokioIo<UpstreamStream>, SentBody>;
 
 pub type Sent = Result<Response<Incoming>, TrySendError<Request<SentBody>>>;
 
-/// Maximum size in bytes of the read buffer, the write buffer and the response headers. If a client does not read, one
-/// such buffer stays in memory. hyper's default is 400 KiB.
-const MAX_BUFFER: usize = 64 << 10;
+/// Minimum of the maximum size in bytes of the read buffer and of the write buffer. Response headers must fit as well. If
+/// a client does not read, one such buffer stays in memory. hyper's default is 400 KiB.
+const MIN_BUFFER: usize = 64 << 10;
 
 impl Http1Connection {
-    /// Starts HTTP/1.1 on `stream`, which `connected` describes.
+    /// Starts HTTP/1.1 on `stream`, which `connected` describes. `limits` are those of response headers.
     pub(super) async fn handshake(
         stream: UpstreamStream,
         connected: &ConnectTimings,
+        limits: HeaderLimits,
     ) -> hyper::Result<Box<Self>> {
         let state = Arc::clone(stream.state());
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
-            .max_buf_size(MAX_BUFFER)
+            .max_headers(limits.max_lines)
+            .max_header_size(limits.http1_bytes())
+            .max_buf_size(limits.http1_bytes().max(MIN_BUFFER))
             .handshake(TokioIo::new(stream))
             .await?;
         Ok(Box::new(Self {

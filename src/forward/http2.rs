@@ -225,8 +225,9 @@ impl Http2Connection {
     ) -> Result<(), Error> {
         let (stream, connected) = connector.connect().await?;
         let config = &connector.config;
+        let limits = config.header_limits;
         if config.tls && !stream.chose_http2() {
-            let connection = Http1Connection::handshake(stream, &connected).await?;
+            let connection = Http1Connection::handshake(stream, &connected, limits).await?;
             *lock(&this.http1) = Some((connection, connected));
             pool.expected_streams.store(0, Ordering::Relaxed);
             this.phase.send_replace(Phase::Http1);
@@ -237,6 +238,7 @@ impl Http2Connection {
         let (stream_window, window) = RESPONSES.stream(connected.tcp.unwrap_or_default());
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
+            .max_header_list_size(limits.for_parser().http2_list_size())
             .max_send_buf_size(MAX_UNSENT)
             .initial_stream_window_size(stream_window)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -431,6 +433,14 @@ pub enum StreamFailure {
     Reset,
     /// The connection failed.
     Connection,
+}
+
+/// Returns whether the proxy itself has reset the stream, because its headers are malformed or too large for `h2`.
+pub(super) fn has_invalid_headers(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| {
+        cause.is_reset() && cause.is_library() && cause.reason() == Some(h2::Reason::PROTOCOL_ERROR)
+    })
 }
 
 impl StreamFailure {

@@ -58,6 +58,7 @@ pub use self::route::RouteTable;
 pub use self::upstream::Upstream;
 pub use tokengauge_observe::trace::{Propagation, Propagator};
 
+use tokengauge_listen::HeaderLimits;
 use tokengauge_observe::tee::body::ResponseBody;
 use tokengauge_types::label::Label;
 
@@ -106,6 +107,8 @@ pub struct Config {
     pub proxy: Option<Proxy>,
     /// Resolves host names. If `None`, the system does.
     pub resolver: Option<Resolver>,
+    /// Maximum size of the headers of a response.
+    pub header_limits: HeaderLimits,
 }
 
 /// The HTTP version of connections to the upstream.
@@ -211,6 +214,7 @@ impl Config {
             http2_ping: Http2Ping::default(),
             proxy: None,
             resolver: None,
+            header_limits: HeaderLimits::DEFAULT,
         }
     }
 }

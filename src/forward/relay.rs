@@ -21,12 +21,13 @@ use super::connect;
 use super::error::ForwardError;
 use super::headers;
 use super::http1::Http1Connection;
-use super::http2::{Channel, Http2Sender, StreamFailure, StreamPermit};
+use super::http2::{self, Channel, Http2Sender, StreamFailure, StreamPermit};
 use super::limiter::Permit;
 use super::repeat::{RepeatableRequest, SentBody};
 use super::tunnel::Tunnel;
 use super::upstream::Upstream;
 use super::{Retry, ShutdownState};
+use tokengauge_listen::HeaderLimits;
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock::{self, MonotonicInstant};
@@ -102,18 +103,21 @@ struct AttemptError {
 }
 
 impl Received {
-    /// Returns an error if the response cannot be forwarded: it switches protocols unexpectedly, or its length is
-    /// ambiguous.
-    fn if_expected(mut self, upgrade: bool) -> Result<Self, ForwardError> {
+    /// Returns an error if the response cannot be forwarded: its headers exceed `limits`, it switches protocols
+    /// unexpectedly, or its length is ambiguous.
+    fn if_expected(mut self, upgrade: bool, limits: HeaderLimits) -> Result<Self, ForwardError> {
+        let size = limits.check(self.response.headers());
         let has_length = headers::unify_content_length(self.response.headers_mut()).is_ok();
         let headers = self.response.headers();
         let is_switch = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let cause = if is_switch && !(upgrade && headers::upgrades_to_websocket(headers)) {
-            "it switched to a protocol that was not requested"
+        let cause = if let Err(too_large) = size {
+            format!("its headers have {too_large}")
+        } else if is_switch && !(upgrade && headers::upgrades_to_websocket(headers)) {
+            "it switched to a protocol that was not requested".to_owned()
         } else if headers::has_unsupported_coding(headers) {
-            "it used a transfer coding other than chunked, which was not requested"
+            "it used a transfer coding other than chunked, which was not requested".to_owned()
         } else if !has_length {
-            "its Content-Length is not one number"
+            "its Content-Length is not one number".to_owned()
         } else {
             return Ok(self);
         };
@@ -141,7 +145,8 @@ impl Exchange {
             return Err(with_unsent(error, request));
         }
         let sent = self.send(request, has_upgrade).await;
-        match sent.and_then(|received| received.if_expected(has_upgrade)) {
+        let limits = self.upstream.config().header_limits;
+        match sent.and_then(|received| received.if_expected(has_upgrade, limits)) {
             Ok(received) => {
                 self.upstream.log_response();
                 Ok(self.respond(received, upgrade))
@@ -417,13 +422,16 @@ impl Exchange {
     fn sending_error(&self, error: &hyper::Error) -> ForwardError {
         let ending = if self.observer.is_ended() {
             Ending::RequestBodyFailed
-        } else if error.is_parse() {
+        } else if error.is_parse() || http2::has_invalid_headers(error) {
             Ending::UpstreamFailed(UpstreamFailure::Protocol)
         } else {
             Ending::UpstreamFailed(UpstreamFailure::BeforeResponse)
         };
+        let limits = self.upstream.config().header_limits;
         let cause = if error.is_parse_too_large() {
-            "its headers have more than 100 lines or 64 KiB".to_owned()
+            format!("its headers exceed the limits of {limits}")
+        } else if http2::has_invalid_headers(error) {
+            format!("its headers are malformed, or far exceed the limits of {limits}")
         } else {
             with_scheme_hint(error.to_string(), self.upstream.config().tls)
         };

@@ -15,7 +15,7 @@ use super::target;
 use super::upstream::Upstream;
 use super::{Config, SetupError};
 use crate::route::{self, RouteMatcher, TraceHeaders};
-use tokengauge_listen::{Peer, ReceivedBody};
+use tokengauge_listen::{HeadersTooLarge, Peer, ReceivedBody};
 use tokengauge_observe::host;
 use tokengauge_telemetry::UpstreamCounts;
 use tokengauge_types::event::{CallerIdentity, RejectReason, RouteFacts};
@@ -80,6 +80,8 @@ impl<S> Route<S> {
         };
         let destination = if client.connection.as_deref().is_some_and(open_sockets::is_own) {
             Err(RejectReason::Loop)
+        } else if request.extensions().get::<HeadersTooLarge>().is_some() {
+            Err(RejectReason::HeadersTooLarge)
         } else if target::has_one_host(&request) {
             found
         } else {

@@ -95,7 +95,8 @@ impl Upstream {
         match self.config().protocol {
             Protocol::Http1 => {
                 let (stream, connected) = self.connector.connect().await?;
-                let connection = Http1Connection::handshake(stream, &connected).await?;
+                let limits = self.config().header_limits;
+                let connection = Http1Connection::handshake(stream, &connected, limits).await?;
                 Ok((Channel::Http1(connection), connected))
             }
             Protocol::Http2 => self.http2.acquire(&self.connector).await,

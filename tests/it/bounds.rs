@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::process::{DONE, PROGRAM, Process};
 use crate::support::{Backend, Raw, settle, within};
+use crate::unread::before_version;
 
 const MIB: u64 = 1 << 20;
 
@@ -152,6 +153,72 @@ async fn an_endless_response_header() {
             break;
         }
     }
+    assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
+    let failed = ["requests_finished", "\"502\"", "error_source=\"upstream\""];
+    within("the failure to be counted", async { while process.count(&failed).await == 0 {} }).await;
+    let grown = process.peak_memory() - before;
+    assert!(grown < 16 * MIB, "{grown}");
+}
+
+/// An HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let [_, high, middle, low] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&[high, middle, low, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const CONTINUATION: u8 = 9;
+
+/// Encodes a header without compression (RFC 7541 §6.2.2), with a name and a value shorter than 127 bytes.
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    let length = |text: &str| u8::try_from(text.len()).unwrap();
+    [&[0, length(name)], name.as_bytes(), &[length(value)], value.as_bytes()].concat()
+}
+
+/// Writes `start` as a block of headers that never ends: further lines follow in continuation frames of 1 KiB. Stops
+/// when the peer closes the connection.
+async fn endless_http2_headers(stream: &mut Raw<TcpStream>, start: &[(&str, &str)]) {
+    let start: Vec<u8> = start.iter().flat_map(|(name, value)| literal(name, value)).collect();
+    stream.write(frame(HEADERS, 0, 1, &start)).await;
+    let piece = literal("x-filler", &"x".repeat(118)).repeat(8);
+    for _ in 0..100_000 {
+        if stream.0.write_all(&frame(CONTINUATION, 0, 1, &piece)).await.is_err() {
+            return;
+        }
+    }
+    panic!("100 MB of headers were accepted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_http2_request_header() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    warm(&process, &backend).await;
+    let before = process.peak_memory();
+    let mut client = process.client().await;
+    client.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    client.write(frame(SETTINGS, 0, 0, &[])).await;
+    let start = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/v1")];
+    endless_http2_headers(&mut client, &start).await;
+    assert!(!backend.has_another().await, "the request was not forwarded");
+    let grown = process.peak_memory() - before;
+    assert!(grown < 16 * MIB, "{grown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_http2_response_header() {
+    let backend = Backend::start().await;
+    let process = before_version(&backend, 2, "").await;
+    let mut client = process.client().await;
+    client.write(call("gpt-4o", true)).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_exactly("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len()).await;
+    upstream.write(frame(SETTINGS, 0, 0, &[])).await;
+    // The proxy opens the stream before it knows the settings of the upstream.
+    upstream.read_until("\"Hello\"}]}").await;
+    let before = process.peak_memory();
+    endless_http2_headers(&mut upstream, &[(":status", "200")]).await;
     assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
     let failed = ["requests_finished", "\"502\"", "error_source=\"upstream\""];
     within("the failure to be counted", async { while process.count(&failed).await == 0 {} }).await;

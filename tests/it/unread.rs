@@ -12,7 +12,7 @@ use crate::support::process::Process;
 use crate::support::{Backend, Raw};
 
 /// Starts the program before an upstream with this version of HTTP. `route` is added to the route.
-async fn before_version(backend: &Backend, version: u8, route: &str) -> Process {
+pub async fn before_version(backend: &Backend, version: u8, route: &str) -> Process {
     let file = tempfile::NamedTempFile::new().unwrap();
     let text = format!(
         "version: 1\nupstreams: {{a: {{url: \"http://{}\", protocol: http{version}}}}}\n\

@@ -24,7 +24,7 @@ use super::handler::Handler;
 use super::limit::Limit;
 use super::log_throttle::LogThrottle;
 use super::replay::ReplayStream;
-use super::service::{CountingService, RequestSettings};
+use super::service::{CountingService, HeaderSettings, RequestSettings};
 use super::socket::Accepted;
 use super::state::{ListenerState, Phase, PhaseWatcher};
 use super::timer::{Expired, WaitLimits, WaitTimer};
@@ -45,9 +45,8 @@ pub(super) struct Server {
     open_failures: Arc<LogThrottle>,
 }
 
-/// Maximum size in bytes of hyper's buffers for an HTTP/1 connection, and of request headers. `CountedBody` has a lower
-/// limit for responses. hyper's default is 400 KiB.
-const MAX_BUFFER: usize = 64 << 10;
+/// Minimum of hyper's maximum buffer size, in bytes.
+const MIN_BUFFER: usize = 8 << 10;
 
 /// Maximum number of bytes that TLS buffers for a client that does not read: two records. The default of rustls is 64
 /// KiB.
@@ -67,10 +66,14 @@ impl Server {
         state: &Arc<ListenerState>,
     ) -> Self {
         let mut http1 = http1::Builder::new();
+        let parsed = config.headers.for_parser();
         // hyper has one timeout for idle connections and request headers. `WaitTimer` has two.
         http1
             .header_read_timeout(None)
-            .max_buf_size(MAX_BUFFER)
+            .max_headers(parsed.max_lines)
+            .max_header_size(parsed.http1_bytes())
+            // hyper also limits unwritten response data by this number. `CountedBody` has a lower limit.
+            .max_buf_size(parsed.http1_bytes().max(MIN_BUFFER))
             .preserve_header_case(true)
             .auto_date_header(false);
         let limit = Arc::new(Limit::requests(&config.address, config.max_requests));
@@ -81,6 +84,7 @@ impl Server {
             .keep_alive_interval(HTTP2_PING)
             .max_concurrent_streams(streams)
             .max_send_buf_size(MAX_UNWRITTEN)
+            .max_header_list_size(parsed.http2_list_size())
             .auto_date_header(false);
         Self {
             http1,
@@ -91,6 +95,10 @@ impl Server {
                 limit,
                 body_timeout: config.body_timeout,
                 state: Arc::clone(state),
+                headers: HeaderSettings {
+                    limits: config.headers,
+                    marks_large: config.marks_large_headers,
+                },
             },
             open_failures: Arc::default(),
         }
@@ -415,8 +423,10 @@ impl<C: Graceful> Serving<C> {
         // exchange.
         let mut cx = Context::from_waker(self.notifier.waker());
         let ended = ready!(Pin::new(connection).poll(&mut cx));
-        if ended.is_err_and(|error| error.is_parse()) {
-            watcher.count_refused();
+        if let Err(error) = ended
+            && error.is_parse()
+        {
+            watcher.count_refused(error.is_parse_too_large());
         }
         let leftover = self.exchanges.leftover();
         if leftover != Leftover::None

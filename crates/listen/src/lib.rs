@@ -16,6 +16,7 @@ mod connection;
 mod delivery;
 mod exchanges;
 mod handler;
+mod header_limits;
 mod limit;
 mod log_throttle;
 mod received_body;
@@ -39,6 +40,7 @@ use rustls::ServerConfig;
 
 pub use self::client_stream::MAX_READ;
 pub use self::handler::Handler;
+pub use self::header_limits::{HeaderLimits, HeadersTooLarge};
 pub use self::received_body::{BodyError, ReceivedBody};
 pub use self::socket::{
     bind_tcp, prepare as prepare_socket, prepare_upstream as prepare_upstream_socket,
@@ -75,6 +77,11 @@ pub struct Config {
     pub body_timeout: Duration,
     /// How long a connection without a request stays open.
     pub idle_timeout: Duration,
+    /// Maximum size of the headers of a request.
+    pub headers: HeaderLimits,
+    /// Whether the handler answers requests whose headers exceed `headers`. They then have the extension
+    /// [`HeadersTooLarge`]. Otherwise, the listener answers with status 431.
+    pub marks_large_headers: bool,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -116,6 +123,8 @@ impl Config {
             head_timeout: Self::HEAD_TIMEOUT,
             body_timeout: Self::BODY_TIMEOUT,
             idle_timeout: Self::IDLE_TIMEOUT,
+            headers: HeaderLimits::DEFAULT,
+            marks_large_headers: false,
         }
     }
 }

@@ -16,6 +16,7 @@ use hyper::service::Service;
 
 use super::delivery::{BoxError, HeldError, Protocol};
 use super::exchanges::{ActiveExchange, Exchanges};
+use super::header_limits::{HeaderLimits, HeadersTooLarge};
 use super::limit::Limit;
 use super::received_body::ReceivedBody;
 use super::state::ListenerState;
@@ -26,6 +27,14 @@ pub(super) struct RequestSettings {
     pub(super) limit: Arc<Limit>,
     pub(super) body_timeout: Duration,
     pub(super) state: Arc<ListenerState>,
+    pub(super) headers: HeaderSettings,
+}
+
+/// How requests with large headers are handled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeaderSettings {
+    pub(super) limits: HeaderLimits,
+    pub(super) marks_large: bool,
 }
 
 /// An HTTP service that counts active requests, and answers 503 to requests beyond the listener's limit.
@@ -57,20 +66,48 @@ where
     type Error = S::Error;
     type Future = CountingFuture<S::Future, P>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let RequestSettings { limit, body_timeout, state } = &self.settings;
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let RequestSettings { limit, body_timeout, state, headers } = &self.settings;
         let permit = limit.try_acquire();
-        let is_allowed = permit.is_some();
+        let rejection = if permit.is_some() {
+            headers.rejection(&mut request, state)
+        } else {
+            state.over_limit.fetch_add(1, Ordering::Relaxed);
+            Some(Rejection::Overload)
+        };
         let active = self.exchanges.begin(asks_for_websocket(request.headers()), permit);
         let version = request.version();
         let connection = (version < Version::HTTP_2).then(|| Arc::clone(&self.exchanges));
         let request = ReceivedBody::wrap(request, *body_timeout, connection);
-        let inner = is_allowed.then(|| self.inner.call(request));
-        if !is_allowed {
-            state.over_limit.fetch_add(1, Ordering::Relaxed);
-        }
+        let inner = match rejection {
+            None => Ok(self.inner.call(request)),
+            Some(rejection) => Err(rejection),
+        };
         CountingFuture { inner, active: Some(active), version, protocol: PhantomData }
     }
+}
+
+impl HeaderSettings {
+    /// Returns the reason to reject a request with large headers. If the handler answers such requests, marks the
+    /// request instead.
+    fn rejection<B>(&self, request: &mut Request<B>, state: &ListenerState) -> Option<Rejection> {
+        let too_large = self.limits.check_request(request).err()?;
+        state.log_large_headers(Some(too_large));
+        if self.marks_large {
+            request.extensions_mut().insert(too_large);
+            return None;
+        }
+        state.refused.fetch_add(1, Ordering::Relaxed);
+        Some(Rejection::HeadersTooLarge(Box::new(too_large)))
+    }
+}
+
+/// Why the listener itself answers a request.
+#[derive(Debug)]
+enum Rejection {
+    /// The request is beyond the limit of requests.
+    Overload,
+    HeadersTooLarge(Box<HeadersTooLarge>),
 }
 
 fn asks_for_websocket(headers: &HeaderMap) -> bool {
@@ -82,8 +119,7 @@ fn asks_for_websocket(headers: &HeaderMap) -> bool {
 /// until the body ends.
 #[derive(Debug)]
 pub(super) struct CountingFuture<F, P> {
-    /// `None` for a request beyond the limit.
-    inner: Option<F>,
+    inner: Result<F, Rejection>,
     /// `None` once the response is ready.
     active: Option<ActiveExchange>,
     /// HTTP version of the request.
@@ -101,8 +137,8 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut response = match &mut self.inner {
-            Some(inner) => ready!(Pin::new(inner).poll(cx))?.map(State::Open),
-            None => overload_response().map(|body| State::Overload(Some(body))),
+            Ok(inner) => ready!(Pin::new(inner).poll(cx))?.map(State::Open),
+            Err(rejection) => rejection.response().map(|body| State::Local(Some(body))),
         };
         let mut active = self.active.take().expect("the future is not polled after its end");
         active.reset_unwritten();
@@ -130,13 +166,33 @@ where
 const OVERLOAD: &str = "{\"error\":{\"message\":\"tokengauge: the request limit of this listener is reached\",\
      \"type\":\"tokengauge_overload\",\"code\":503}}";
 
-fn overload_response() -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from_static(OVERLOAD.as_bytes()));
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // Requests end all the time, so a client may retry soon.
-    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+impl Rejection {
+    fn response(&self) -> Response<Bytes> {
+        match self {
+            Self::Overload => {
+                let body = Bytes::from_static(OVERLOAD.as_bytes());
+                let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, body);
+                // Requests end all the time, so a client may retry soon.
+                let soon = HeaderValue::from_static("1");
+                response.headers_mut().insert(header::RETRY_AFTER, soon);
+                response
+            }
+            Self::HeadersTooLarge(size) => {
+                let body = format!(
+                    "{{\"error\":{{\"message\":\"tokengauge: the request headers are too large: {size}\",\
+                     \"type\":\"tokengauge_headers_too_large\",\"code\":431}}}}"
+                );
+                json_response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, body.into())
+            }
+        }
+    }
+}
+
+fn json_response(status: StatusCode, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
 }
 
@@ -156,8 +212,8 @@ pub(super) struct CountedBody<B, P> {
 enum State<B> {
     Open(B),
     Failed(HeldError),
-    /// The response to a request beyond the limit.
-    Overload(Option<Bytes>),
+    /// The response of the listener itself.
+    Local(Option<Bytes>),
 }
 
 impl<B: Body> State<B> {
@@ -165,9 +221,7 @@ impl<B: Body> State<B> {
         match self {
             Self::Open(inner) => inner.size_hint(),
             Self::Failed(..) => SizeHint::default(),
-            Self::Overload(body) => {
-                SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64)
-            }
+            Self::Local(body) => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
         }
     }
 }
@@ -210,7 +264,7 @@ where
                 active.truncate();
                 Poll::Ready(error.map(Err))
             }
-            State::Overload(body) => Poll::Ready(body.take().map(track).map(Frame::data).map(Ok)),
+            State::Local(body) => Poll::Ready(body.take().map(track).map(Frame::data).map(Ok)),
         }
     }
 
@@ -219,7 +273,7 @@ where
             && match &self.state {
                 State::Open(inner) => inner.is_end_stream(),
                 State::Failed(..) => false,
-                State::Overload(body) => body.is_none(),
+                State::Local(body) => body.is_none(),
             }
     }
 

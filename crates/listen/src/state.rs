@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
 use super::exchanges::Exchanges;
+use super::header_limits::HeadersTooLarge;
+use super::log_throttle::LogThrottle;
 use tokengauge_types::sync::lock;
 
 /// Shutdown phases of a listener. A listener never returns to an earlier phase.
@@ -38,12 +40,14 @@ pub(super) struct ListenerState {
     next: AtomicU64,
     members: Mutex<HashMap<u64, OpenConnection>>,
     left: Notify,
-    /// Number of requests with invalid headers. hyper answers such requests itself, so they are not counted elsewhere.
+    /// Number of requests with malformed or too large headers that hyper or the listener answered. They are not counted
+    /// elsewhere.
     pub(super) refused: AtomicU64,
     /// Number of requests beyond the limit of the listener.
     pub(super) over_limit: AtomicU64,
     /// Number of connections that were closed for new ones.
     pub(super) evicted: AtomicU64,
+    large_headers: LogThrottle,
 }
 
 /// What the listener knows about an open connection.
@@ -92,6 +96,19 @@ impl ListenerState {
             is_registered: false,
         };
         (Member { state: Arc::clone(self), id }, watcher)
+    }
+
+    /// Logs a request with too large headers, at most one per minute. `size` is `None` if even the parser has rejected
+    /// the headers, so that their size is unknown.
+    pub(super) fn log_large_headers(&self, size: Option<HeadersTooLarge>) {
+        if !self.large_headers.is_due() {
+            return;
+        }
+        let size = size.map_or_else(
+            || "more than twice the limits (limits.header_lines, limits.header_size)".to_owned(),
+            |size| size.to_string(),
+        );
+        tracing::warn!(size, "request headers are too large, answered with status 431");
     }
 
     /// Makes room for a new connection. Among clients with idle connections, the one with the most connections loses
@@ -156,8 +173,12 @@ impl ListenerState {
 }
 
 impl PhaseWatcher {
-    pub(super) fn count_refused(&self) {
+    /// Counts a request that hyper has answered, because its headers are malformed or too large for its parser.
+    pub(super) fn count_refused(&self, is_too_large: bool) {
         self.state.refused.fetch_add(1, Ordering::Relaxed);
+        if is_too_large {
+            self.state.log_large_headers(None);
+        }
     }
 
     /// Returns `Ready` with the listener's phase when the phase has changed. If the connection is closed to make room

@@ -116,13 +116,13 @@ fn listener(written: &mut Spanned<raw::Listener>, errors: &mut ErrorCollector) -
     let max_connections = value.max_connections.or(Config::MAX_CONNECTIONS);
     let max_requests = if is_set { max_connections } else { Config::MAX_REQUESTS };
     Some(Config {
-        address: address.value.0.clone(),
         tls,
         max_connections,
         max_requests: value.max_requests.or(max_requests),
         head_timeout: value.request_header_timeout.or_time(Config::HEAD_TIMEOUT),
         body_timeout: value.request_body_timeout.or_time(Config::BODY_TIMEOUT),
         idle_timeout: value.idle_timeout.or_time(Config::IDLE_TIMEOUT),
+        ..Config::at(address.value.0.clone())
     })
 }
 

@@ -12,6 +12,7 @@ use super::{
     Config, Environment, ExportOverrides, Log, ResolvedFile, RunArgs, Secret, file, proxy_env, raw,
 };
 use crate::forward::Propagator;
+use tokengauge_listen::HeaderLimits;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_telemetry::request_log;
 use tokengauge_types::label::{self, Label};
@@ -84,6 +85,7 @@ pub(super) fn resolve(
     let known =
         objectives::Known { routes: &routing.route_names, has_tenants: identity.tenant.is_some() };
     let log = file.log.or_insert_default();
+    let limits = file.limits.or_insert_default();
     let mut config = Config {
         listeners,
         admin,
@@ -110,7 +112,11 @@ pub(super) fn resolve(
             .filter(|key| !key.is_empty())
             .map(|key| Secret::new(&key)),
         labels: labels(file.cardinality_limits.or_insert_default()),
-        observer_memory: file.limits.or_insert_default().observer_memory.or(OBSERVER_MEMORY).0,
+        observer_memory: limits.observer_memory.or(OBSERVER_MEMORY).0,
+        header_limits: HeaderLimits {
+            max_lines: limits.header_lines.or(HeaderLimits::MAX_LINES),
+            max_bytes: limits.header_size.or(ByteSize(HeaderLimits::MAX_BYTES)).0,
+        },
         drain: grace_period(&mut file.shutdown_grace_period, args, errors),
         request_log: request_log(&mut file.request_log, args, errors),
         drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
@@ -119,6 +125,7 @@ pub(super) fn resolve(
         yaml: String::new(),
         resolved_file: ResolvedFile::default(),
     };
+    config.set_header_limits(config.header_limits);
     config.set_resolved_file(file);
     config
 }

@@ -8,6 +8,7 @@ mod breaks;
 mod channel;
 mod clients;
 mod failures;
+mod header_limits;
 mod heads;
 mod http2_upstreams;
 mod lengths;

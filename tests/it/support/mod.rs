@@ -164,7 +164,10 @@ impl Setup {
         let name = Label::known("backend");
         let host = upstream.ip().to_string();
         Self {
-            listen: tokengauge_listen::Config::at(Address::Tcp("127.0.0.1:0".parse().unwrap())),
+            listen: tokengauge_listen::Config {
+                marks_large_headers: true,
+                ..tokengauge_listen::Config::at(Address::Tcp("127.0.0.1:0".parse().unwrap()))
+            },
             workers: Workers::current(),
             upstream: forward::Config::to(name, false, &host, upstream.port()),
             tee: tee::Config::default(),

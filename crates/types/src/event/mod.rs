@@ -412,6 +412,8 @@ label_enum! {
         NoRoute = "no_route",
         /// The request line, the headers or the body of the request are invalid.
         BadRequest = "bad_request",
+        /// The headers of the request exceed a limit.
+        HeadersTooLarge = "headers_too_large",
         /// The route's concurrency limit was reached. The queue was full, or no permit became free within the queue
         /// timeout.
         Overload = "overload",
@@ -430,9 +432,9 @@ impl Ending {
             Self::Complete => ErrorSource::None,
             Self::ClientDisconnected
             | Self::RequestBodyFailed
-            | Self::Rejected(RejectReason::NoRoute | RejectReason::BadRequest) => {
-                ErrorSource::Client
-            }
+            | Self::Rejected(
+                RejectReason::NoRoute | RejectReason::BadRequest | RejectReason::HeadersTooLarge,
+            ) => ErrorSource::Client,
             Self::UpstreamFailed(_) | Self::TimedOut(_) => ErrorSource::Upstream,
             Self::Rejected(
                 RejectReason::Overload | RejectReason::Draining | RejectReason::Loop,

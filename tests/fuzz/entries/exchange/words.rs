@@ -34,6 +34,7 @@ pub const ENDINGS: [Ending; 19] = [
     Ending::TimedOut(TimeoutKind::Total),
     Ending::Rejected(RejectReason::NoRoute),
     Ending::Rejected(RejectReason::BadRequest),
+    Ending::Rejected(RejectReason::HeadersTooLarge),
     Ending::Rejected(RejectReason::Overload),
     Ending::Rejected(RejectReason::Draining),
     Ending::Drained,

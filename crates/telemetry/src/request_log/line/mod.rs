@@ -308,7 +308,7 @@ part! {
     }
     known {
         /// Of `upstream_failed`: `dns`, `connect`, `tls`, `before_head`, `protocol`, `mid_body`. Of `timed_out`:
-        /// `connect`, `head`, `idle`, `total`. Of `rejected`: `no_route`, `bad_request`, `overload`, `draining`, `loop`.
+        /// `connect`, `head`, `idle`, `total`. Of `rejected`: `no_route`, `bad_request`, `headers_too_large`, `overload`, `draining`, `loop`.
         cause: &'static str,
     }
 }
