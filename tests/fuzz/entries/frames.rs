@@ -10,8 +10,8 @@ use tokengauge_llm::frame::{
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};
 
-/// Bytes that a framer may hold above its cap, for the initial capacity of a vector.
-const SLACK: usize = 64;
+/// Bytes that a framer may hold above its cap: the state of a frame that is being shortened, without the frame.
+pub const SLACK: usize = 1_024;
 
 const CAPS: [usize; 4] = [MAX_FRAME_BYTES, 16, 100, 1_000];
 

@@ -2,6 +2,7 @@
 
 use tokengauge_llm::frame::{MAX_FRAME_BYTES, Message, WebSocket};
 
+use super::frames::SLACK;
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};
 
@@ -84,7 +85,7 @@ impl Reading {
     }
 
     fn within_bounds(&self) {
-        self.meter.assert_holds_at_most(self.cap, "in a message");
+        self.meter.assert_holds_at_most(self.cap + SLACK, "in a message");
         if let Some(Told::Text(text)) = self.told.last() {
             assert!(text.len() <= self.cap);
         }

@@ -10,6 +10,7 @@ mod budgeted;
 mod frame_buffer;
 mod json_values;
 pub(crate) mod scan;
+mod shortener;
 mod single;
 mod sniff;
 mod sse;
@@ -23,8 +24,9 @@ use sniff::{Framing, Sniffer};
 pub use sse::Sse;
 pub use websocket::{Message, SkipReason, WebSocket};
 
-/// Maximum size of a frame (one message) in bytes. The largest event seen in production has 101 KB: a Responses event
-/// that repeats instructions and tools. Ten times this size is still harmless.
+/// Maximum size of a frame (one message) in bytes. The largest event without an image, audio or a file that was seen in
+/// production has 101 KB: a Responses event that repeats instructions and tools. Ten times this size is still harmless.
+/// A larger frame is shortened.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
 /// Splits a body into frames (messages). The first bytes of the body determine the format, because content types are
@@ -176,7 +178,7 @@ named! {
     /// A problem in the bytes of a request or response. The problem is counted and reported in the request record, and
     /// never fails the request.
     pub enum ParseError {
-        /// A frame exceeded the size limit and was skipped.
+        /// A frame exceeded the size limit. Its long strings were left out, or the whole frame if it is not JSON.
         Oversize = "oversize",
         /// A frame has a wrong checksum or violates its framing format (AWS event stream, WebSocket).
         BadFrame = "bad_frame",

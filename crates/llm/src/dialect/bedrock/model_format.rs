@@ -133,7 +133,8 @@ impl ModelReader {
                     self.replay_as(None, out);
                     self.read(frame, out);
                 }
-                Frame::BareJson(_) | Frame::ParseError(_) => {}
+                Frame::BareJson(_) => {}
+                Frame::ParseError(error) => out(Event::ParseError(*error)),
             },
             // The trait object breaks a recursion of types, because the inner reader may be a Bedrock reader again.
             Self::Known(reader) => {

@@ -6,11 +6,13 @@
 //!     u32               u32                 u32                                       u32
 //! ```
 //!
-//! Integers are big-endian. A message above the size limit is skipped by its length and not buffered. No marker shows
-//! where a message begins. If a checksum is wrong, the lengths are therefore unreliable, and the rest of the body is
-//! ignored.
+//! Integers are big-endian. A message above the size limit is shortened while it arrives. No marker shows where a
+//! message begins. If a checksum is wrong, the lengths are therefore unreliable, and the rest of the body is ignored.
 
 mod headers;
+mod large;
+
+use large::LargeMessage;
 
 use super::frame_buffer::FrameBuffer;
 use super::{Frame, ParseError};
@@ -26,6 +28,8 @@ pub struct AwsEventStream {
     /// Lengths of the current message. `None` until the start of the message (the prelude) has arrived.
     message: Option<Prelude>,
     buffer: FrameBuffer,
+    /// A message above the size limit.
+    large: Option<Box<LargeMessage>>,
     /// Number of bytes to skip before the next message.
     skip: usize,
     /// Whether the rest of the body is ignored, because the start of the next message is unknown.
@@ -56,29 +60,30 @@ impl Prelude {
 impl AwsEventStream {
     /// Creates a parser for messages of at most `cap` bytes.
     pub fn new(cap: usize) -> Self {
-        Self { message: None, buffer: FrameBuffer::new(cap), skip: 0, lost: false }
+        Self { message: None, buffer: FrameBuffer::new(cap), large: None, skip: 0, lost: false }
     }
 
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.lost {
             rest = match self.message {
-                _ if self.skip > 0 => self.skip_bytes(rest),
-                None => self.read_prelude(rest, out),
                 Some(prelude) => self.read_message(prelude, rest, out),
+                None if self.large.is_some() => self.read_large(rest, out),
+                None if self.skip > 0 => self.skip_bytes(rest),
+                None => self.read_prelude(rest, out),
             };
         }
     }
 
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
-        if self.buffer.len() > 0 || self.skip > 0 {
+        if self.buffer.len() > 0 || self.large.is_some() || self.skip > 0 {
             out(Frame::ParseError(ParseError::Unterminated));
         }
         *self = Self::new(self.buffer.cap());
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.buffer.capacity()
+        self.buffer.capacity() + self.large.as_ref().map_or(0, |large| large.capacity())
     }
 
     fn skip_bytes<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
@@ -99,14 +104,38 @@ impl AwsEventStream {
                 self.gap();
                 out(Frame::ParseError(ParseError::BadFrame));
             }
-            Some(prelude) if prelude.total > self.buffer.cap() => {
-                self.skip = prelude.total - self.buffer.len();
-                self.buffer.clear();
-                out(Frame::ParseError(ParseError::Oversize));
-            }
+            Some(prelude) if prelude.total > self.buffer.cap() => self.begin_large(prelude, out),
             Some(prelude) => self.message = Some(prelude),
         }
         bytes
+    }
+
+    fn begin_large(&mut self, prelude: Prelude, out: &mut impl FnMut(Frame<'_>)) {
+        let start = self.buffer.take();
+        self.large = LargeMessage::new(prelude, self.buffer.cap()).map(Box::new);
+        match &mut self.large {
+            // The start is a part of the prelude.
+            Some(large) => drop(large.push(&start, out)),
+            None => {
+                self.skip = prelude.total - start.len();
+                out(Frame::ParseError(ParseError::Oversize));
+            }
+        }
+    }
+
+    fn read_large<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
+        let Some(large) = &mut self.large else {
+            return bytes;
+        };
+        let rest = large.push(bytes, out);
+        if large.is_complete()
+            && let Some(large) = self.large.take()
+            && !large.finish(out)
+        {
+            self.gap();
+            out(Frame::ParseError(ParseError::BadFrame));
+        }
+        rest
     }
 
     fn read_message<'a>(

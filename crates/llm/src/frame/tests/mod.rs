@@ -5,6 +5,7 @@ mod aws;
 mod elements;
 pub(crate) mod encode;
 mod lines;
+mod oversize;
 mod peers;
 mod sniff;
 mod sse;
@@ -153,7 +154,8 @@ fn an_endless_frame_takes_bounded_memory() {
             framer.push(&[b'x'; 7], &mut |_| odd += 1);
             assert!(held(&framer) <= 1000);
         }
-        assert_eq!((odd, held(&framer)), (1, 0), "{framer:?}");
+        // What stays of the frame is its beginning without the string.
+        assert!(odd == 1 && held(&framer) <= 20, "{framer:?}");
     }
 }
 

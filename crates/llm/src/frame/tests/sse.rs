@@ -218,3 +218,54 @@ fn resumes_at_the_next_blank_line_after_a_gap() {
         assert_eq!(after_gap(SSE, before.as_bytes(), rest), ["|c"], "{before:?}");
     }
 }
+
+#[test]
+fn a_line_with_json_is_an_event_of_its_own_if_another_line_follows() {
+    let body = "data: {\"a\":1}\ndata: {\"b\":\"}\"}\ndata: [DONE]\n\ndata: {\"c\":1}\n\n";
+    let expected = ["|{\"a\":1}", "|{\"b\":\"}\"}", "|[DONE]", "|{\"c\":1}"];
+    for end in ["\n", "\r\n", "\r"] {
+        assert_eq!(frames(SSE, body.replace('\n', end)), expected);
+        // The last line end is missing, too.
+        let cut = body.trim_end().replace('\n', end);
+        let with_error = [&expected[..], &["error unterminated"]].concat();
+        assert_eq!(frames(SSE, cut), with_error);
+    }
+    let named = "event: a\ndata: {}\nid: 1\nevent: b\ndata: [{}]\n: note\ndata:{} \n\ndata: {}\n\n";
+    assert_eq!(frames(SSE, named), ["a|{}", "b|[{}]", "b|{} ", "|{}"]);
+    let one_bad = "data: {\"a\":1}\ndata: oops\n\n";
+    assert_eq!(frames(SSE, one_bad), ["|{\"a\":1}\noops"]);
+}
+
+#[test]
+fn lines_of_one_json_value_are_joined() {
+    for json in [
+        "{\n\"a\":\n{}\n}",
+        "{\"a\":[\n1]\n}",
+        "[\n{}\n,\n{}]",
+        "{\"a\": \"{\n}\"}",
+        "1\n2",
+        "{}x\n{}",
+    ] {
+        let body = format!("data: {}\n\n", json.replace('\n', "\ndata: "));
+        assert_eq!(frames(SSE, body), [format!("|{json}")]);
+    }
+}
+
+#[test]
+fn emits_json_lines_without_blank_lines_as_they_arrive() {
+    let pieces =
+        ["data: {\"a\":1}\n", "data: {\"b\":1}\n", "data: {\"c\":1}", "\n", "\n", "data: {}\n\n"];
+    assert_eq!(counts(small(100), &pieces), [0, 2, 0, 1, 0, 1]);
+    // No memory is held, and the size limit applies to each line.
+    let mut framer = small(30);
+    let mut seen = 0;
+    for _ in 0..100 {
+        framer.push(b"data: {\"a\":1}\n", &mut |frame| {
+            assert!(matches!(frame, Frame::Event { .. }), "{frame:?}");
+            seen += 1;
+        });
+        assert!(held(&framer) <= 8);
+    }
+    framer.finish(&mut |_| seen += 1);
+    assert_eq!(seen, 100);
+}

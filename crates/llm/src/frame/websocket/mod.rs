@@ -1,8 +1,9 @@
 //! Parses one direction of a WebSocket connection (RFC 6455) into messages.
 //!
 //! A text message that arrives unmasked in one frame and one push is emitted without a copy. Other text messages are
-//! unmasked and assembled in a buffer, and a large buffer is freed after use. A message with unreadable content
-//! (binary, compressed or too large) is skipped and still counted. Frames begin with their length, so lost bytes affect
+//! unmasked and assembled in a buffer, and a large buffer is freed after use. A text message above the size limit is
+//! shortened while it arrives. A message with unreadable content (binary or compressed) is skipped and still counted.
+//! Frames begin with their length, so lost bytes affect
 //! only the message that contains them. After a protocol violation, the parser does not know where the next frame
 //! begins and ignores the rest.
 
@@ -11,11 +12,15 @@ mod frame_header;
 use frame_header::{Content, Frame, FrameHeader, Kind};
 
 use super::ParseError;
+use super::shortener::Shortener;
 
 /// Maximum size in bytes of a buffer that is kept for the next message. Many text messages of a few hundred bytes can
 /// reuse a buffer. A larger buffer is freed: audio messages can have megabytes, and the session may be idle for an
 /// hour afterwards.
 const MAX_KEPT_BYTES: usize = 16 * 1024;
+
+/// Number of bytes of a message above the size limit that are unmasked at a time.
+const UNMASKED_BYTES: usize = 4 * 1024;
 
 /// Parses the WebSocket data that one end of the connection sends.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub struct WebSocket {
     message: Option<Content>,
     /// Received part of a text message or of a close code, without the mask.
     text: Vec<u8>,
+    /// Shortens a text message that exceeds the size limit.
+    oversize: Option<Box<Shortener>>,
 }
 
 #[derive(Debug)]
@@ -59,18 +66,19 @@ pub enum SkipReason {
     Binary,
     /// The content is compressed or was changed by another extension. In practice, compression is the only extension.
     Compressed,
+    /// The message exceeds the size limit and is not JSON.
     Oversize,
     /// Part of the message was lost before this parser received it.
     Lost,
 }
 
 impl WebSocket {
-    /// Creates a parser for the data of a client. Messages of more than `cap` bytes are skipped.
+    /// Creates a parser for the data of a client. Messages of more than `cap` bytes are shortened.
     pub const fn client(cap: usize) -> Self {
         Self::new(cap, true)
     }
 
-    /// Creates a parser for the data of a server. Messages of more than `cap` bytes are skipped.
+    /// Creates a parser for the data of a server. Messages of more than `cap` bytes are shortened.
     pub const fn server(cap: usize) -> Self {
         Self::new(cap, false)
     }
@@ -82,6 +90,7 @@ impl WebSocket {
             state: State::Header(FrameHeader::new()),
             message: None,
             text: Vec::new(),
+            oversize: None,
         }
     }
 
@@ -121,7 +130,7 @@ impl WebSocket {
         match (frame.kind, &mut self.message) {
             (Kind::Data, Some(content)) => {
                 *content = Content::Skipped(SkipReason::Lost);
-                self.text = Vec::new();
+                self.free_text();
             }
             (Kind::Close, _) => frame.is_code_lost |= self.text.len() < size_of::<u16>(),
             (Kind::Data | Kind::Ping, _) => {}
@@ -143,8 +152,8 @@ impl WebSocket {
     }
 
     /// Returns the allocated bytes of an incomplete message.
-    pub const fn held_bytes(&self) -> usize {
-        self.text.capacity()
+    pub fn held_bytes(&self) -> usize {
+        self.text.capacity() + self.oversize.as_ref().map_or(0, |shortener| shortener.capacity())
     }
 
     /// Discards the current message, because the memory budget is used up. Parsing continues with the next message.
@@ -152,7 +161,7 @@ impl WebSocket {
         if self.message.is_some() {
             self.message = Some(Content::Skipped(SkipReason::Lost));
         }
-        self.text = Vec::new();
+        self.free_text();
     }
 
     /// Starts to read the payload of a frame. `frame` is `None` if the header violates the protocol.
@@ -169,13 +178,16 @@ impl WebSocket {
         self.message = frame.begins.or(self.message);
         if frame.kind == Kind::Close {
             // The message before the violation remains incomplete.
-            (self.message, self.text) = (None, Vec::new());
+            self.message = None;
+            self.free_text();
         }
-        if let (Kind::Data, Some(Content::Text)) = (frame.kind, self.message) {
+        if let (Kind::Data, Some(Content::Text), None) = (frame.kind, self.message, &self.oversize)
+        {
             let room = self.cap.saturating_sub(self.text.len());
             if usize::try_from(frame.remaining()).map_or(true, |left| left > room) {
-                self.message = Some(Content::Skipped(SkipReason::Oversize));
-                self.text = Vec::new();
+                let mut shortener = Box::new(Shortener::new(self.cap));
+                shortener.push(&std::mem::take(&mut self.text));
+                self.oversize = Some(shortener);
                 out(Message::ParseError(ParseError::Oversize));
             }
         }
@@ -189,6 +201,13 @@ impl WebSocket {
             return;
         };
         match (frame.kind, self.message) {
+            (Kind::Data, Some(Content::Text)) if self.oversize.is_some() => {
+                for part in piece.chunks(UNMASKED_BYTES) {
+                    let mut plain = Vec::new();
+                    frame.unmask_into(&mut plain, part, UNMASKED_BYTES);
+                    self.oversize.iter_mut().for_each(|shortener| shortener.push(&plain));
+                }
+            }
             (Kind::Data, Some(Content::Text)) => {
                 let whole = frame.last && frame.remaining() == 0 && self.text.is_empty();
                 if whole && !self.masks {
@@ -230,10 +249,14 @@ impl WebSocket {
     }
 
     fn end_message(&mut self, out: &mut impl FnMut(Message<'_>)) {
-        match self.message.take() {
-            Some(Content::Text) => out(Message::Text(&self.text)),
-            Some(Content::Skipped(why)) => out(Message::Skipped(why)),
-            None => {}
+        match (self.message.take(), self.oversize.take()) {
+            (Some(Content::Text), Some(shortener)) => match shortener.finish() {
+                Some(text) => out(Message::Text(&text)),
+                None => out(Message::Skipped(SkipReason::Oversize)),
+            },
+            (Some(Content::Text), None) => out(Message::Text(&self.text)),
+            (Some(Content::Skipped(why)), _) => out(Message::Skipped(why)),
+            (None, _) => {}
         }
         self.text.clear();
         if self.text.capacity() > MAX_KEPT_BYTES {
@@ -244,7 +267,12 @@ impl WebSocket {
     fn stop_parsing(&mut self) {
         self.state = State::Stopped;
         self.message = None;
+        self.free_text();
+    }
+
+    fn free_text(&mut self) {
         self.text = Vec::new();
+        self.oversize = None;
     }
 }
 

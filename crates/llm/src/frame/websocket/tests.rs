@@ -144,6 +144,41 @@ fn counts_a_message_above_the_cap_and_reports_it_once() {
 }
 
 #[test]
+fn shortens_a_message_above_the_cap() {
+    const CAP: usize = 4_096;
+    let audio = "UklG+/\\/\\u00e9".repeat(400);
+    let json = format!(r#"{{"type":"append","audio":"{audio}","usage":{{"total":7}}}}"#);
+    let short = r#"text {"type":"append","audio":"","usage":{"total":7}}"#;
+    let expected = ["error oversize", short, "text {}"];
+    let (first, second) = json.split_at(3_000);
+    for mask in [None, Some(MASK)] {
+        let frame = |first: u8, text: &str| frame(first, text.as_bytes(), mask);
+        let whole = [frame(0x81, &json), frame(0x81, "{}")].concat();
+        let fragments =
+            [frame(0x01, first), frame(0x89, "ping"), frame(0x80, second), frame(0x81, "{}")];
+        for bytes in [whole, fragments.concat()] {
+            for size in [1, 3, 1_000, 4_096, 100_000] {
+                let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
+                let reader = WebSocket::new(CAP, mask.is_some());
+                assert_eq!(cut(reader, &pieces), expected, "{size}");
+            }
+        }
+        let message = frame(0x81, &json);
+        let mut reader = WebSocket::new(CAP, mask.is_some());
+        for byte in &message {
+            reader.push(&[*byte], &mut |_| {});
+            assert!(reader.held_bytes() <= CAP);
+        }
+        assert_eq!(reader.held_bytes(), 0);
+        let bytes = [message, frame(0x81, "{}")].concat();
+        assert_eq!(
+            lossy(WebSocket::new(CAP, mask.is_some()), &bytes, 100, 200)[1..],
+            ["Lost", "text {}"]
+        );
+    }
+}
+
+#[test]
 fn stops_at_a_protocol_violation() {
     let broken: [(&str, Vec<u8>); 9] = [
         ("a masked server", frame(0x81, b"x", Some(MASK))),
