@@ -6,14 +6,14 @@
 
 use std::error::Error as StdError;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use tokengauge_types::sync::lock;
 use tokio::time::{Sleep, sleep};
+
+use super::flush_signal::{FlushSignal, Unwritten};
 
 /// Any error of a body.
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
@@ -21,62 +21,6 @@ pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 /// Maximum time for which an error is held back if the client does not read. In this time, a client that reads only 3
 /// KiB/s receives all of hyper's buffer of 64 KiB.
 const MAX_DELAY: Duration = Duration::from_secs(30);
-
-/// Reports when hyper has flushed a connection. hyper flushes only after it has written its whole buffer.
-///
-/// `is_awaited` comes first, so that it is next to the flags in [`Exchanges`](super::exchanges::Exchanges).
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(super) struct FlushSignal {
-    is_awaited: AtomicBool,
-    /// Number of flushes that a body waited for. Wraps around.
-    flushes: AtomicU32,
-    waiting: Mutex<Vec<Waker>>,
-    /// Wakes the task that drives the connection.
-    connection: OnceLock<Waker>,
-}
-
-impl FlushSignal {
-    pub(super) fn set_connection(&self, waker: Waker) {
-        drop(self.connection.set(waker));
-    }
-
-    /// Records a flush of the connection. Has no effect if no body waits for a flush.
-    pub(super) fn on_flushed(&self) {
-        if self.is_awaited.load(Ordering::Relaxed) {
-            self.is_awaited.store(false, Ordering::Release);
-            self.flushes.fetch_add(1, Ordering::AcqRel);
-            std::mem::take(&mut *lock(&self.waiting)).into_iter().for_each(Waker::wake);
-        }
-    }
-
-    /// Requests a flush. Returns its predecessor, for [`poll`](Self::poll).
-    fn request(&self) -> u32 {
-        let previous = self.flushes.load(Ordering::Acquire);
-        self.is_awaited.store(true, Ordering::Release);
-        // An HTTP/2 connection may be idle, because it has written the data already.
-        self.wake_connection();
-        previous
-    }
-
-    /// Wakes the task that drives the connection.
-    pub(super) fn wake_connection(&self) {
-        if let Some(connection) = self.connection.get() {
-            connection.wake_by_ref();
-        }
-    }
-
-    fn poll(&self, previous: u32, cx: &mut Context<'_>) -> Poll<()> {
-        let mut waiting = lock(&self.waiting);
-        if self.flushes.load(Ordering::Acquire) != previous {
-            return Poll::Ready(());
-        }
-        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-            waiting.push(cx.waker().clone());
-        }
-        Poll::Pending
-    }
-}
 
 /// Detects response data that is not yet written even after the connection was flushed.
 pub(super) trait Protocol: Default + Send + Unpin + 'static {
@@ -113,29 +57,18 @@ impl Protocol for Http1 {
 #[derive(Debug, Default)]
 pub(super) struct Http2(Arc<Unwritten>);
 
-#[derive(Debug, Default)]
-struct Unwritten {
-    frames: AtomicUsize,
-    waiting: Mutex<Option<Waker>>,
-}
-
 impl Protocol for Http2 {
     const LIMITS_UNWRITTEN: bool = false;
 
     type Data = Chunk;
 
     fn track(&self, bytes: Bytes) -> Chunk {
-        self.0.frames.fetch_add(1, Ordering::Relaxed);
+        self.0.add();
         Chunk { bytes, unwritten: Arc::clone(&self.0) }
     }
 
     fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut waiting = lock(&self.0.waiting);
-        if self.0.frames.load(Ordering::Acquire) == 0 {
-            return Poll::Ready(());
-        }
-        *waiting = Some(cx.waker().clone());
-        Poll::Pending
+        self.0.poll_empty(cx)
     }
 }
 
@@ -148,11 +81,7 @@ pub(super) struct Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if self.unwritten.frames.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(waiting) = lock(&self.unwritten.waiting).take()
-        {
-            waiting.wake();
-        }
+        self.unwritten.remove();
     }
 }
 
@@ -205,6 +134,7 @@ impl HeldError {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::task::Waker;
 
     use tokio::time::Instant;
 

@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::delivery::FlushSignal;
+use super::flush_signal::FlushSignal;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 

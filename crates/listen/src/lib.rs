@@ -15,6 +15,7 @@ mod client_stream;
 mod connection;
 mod delivery;
 mod exchanges;
+mod flush_signal;
 mod handler;
 mod header_limits;
 mod limit;

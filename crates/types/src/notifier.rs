@@ -4,10 +4,10 @@
 //! notifier only records such a wake, and the current poll of the task then polls the inner future again. A normal
 //! waker would make the scheduler requeue the task and wake an idle worker thread, once per chunk.
 
-use crate::sync::lock;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
+
+use crate::sync::{AtomicU8, Mutex, Ordering, lock};
 
 /// No poll is running, and no wake has occurred since the last poll. The inner future needs no poll.
 const IDLE: u8 = 0;
