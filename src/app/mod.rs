@@ -300,6 +300,7 @@ impl Core {
     ) -> Result<Self, StartError> {
         let channel = Arc::new(ObservationChannel::new(tee::Config {
             budget_bytes: config.observer_memory / 2,
+            max_requests: config.listeners.iter().map(|listener| listener.max_requests).sum(),
             ..tee::Config::default()
         }));
         let limiter = Arc::new(CardinalityLimiter::new(config.labels, reserved_labels(config)));

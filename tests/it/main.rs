@@ -34,6 +34,7 @@ mod leaks;
 mod lifecycle;
 mod network;
 mod outages;
+mod overload;
 mod reload;
 mod report;
 mod request_log;

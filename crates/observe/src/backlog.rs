@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use crate::in_flight::InFlightRequests;
-use crate::tee::{Batch, ObservationChannel};
+use crate::tee::{Batch, MutedResult, ObservationChannel, SMALL_CHUNK};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 
 /// Maximum time for which body bytes wait while the observer is busy. Even a full channel takes less time: 64 MiB of a
-/// chat stream are parsed in a second. An observer that is further behind is overloaded.
+/// chat stream are parsed in a second. An observer that is further behind is overloaded. Chunks of up to [`SMALL_CHUNK`]
+/// bytes have twice this time, so that large bodies are given up before streams and error messages.
 const MAX_LAG: Duration = Duration::from_secs(2);
 
 /// Minimum time between two reads of the clock that counts as a pause. The work between two reads takes 100 ms at most,
@@ -44,12 +45,14 @@ pub(crate) struct Backlog {
     read: usize,
     /// Number of shards that the current drain has not read yet. `None` if no drain is in progress.
     shards_left: Option<usize>,
-    /// Maximum age of body bytes in the current drain; older ones are not parsed. Time in which the thread did not work
+    /// Maximum age of large chunks in the current drain; older ones are not parsed. Time in which the thread did not work
     /// on the backlog is added, because it does not mean overload.
     max_age: Duration,
     /// Sum of the pauses of the current drain.
     paused: Duration,
     next_shard: usize,
+    /// Results of requests that were not observed, and are not counted yet.
+    muted: Vec<MutedResult>,
     /// Time of the end of the last drain.
     drained: MonotonicInstant,
     skips_bodies: bool,
@@ -97,7 +100,28 @@ impl Backlog {
                 beat(requests);
             }
         }
+        if self.muted.is_empty() {
+            self.muted = channel.take_muted();
+        }
+        let is_complete = self.count_muted(requests, context);
         self.drained = clock();
+        is_complete
+    }
+
+    /// Counts the requests that were not observed. Returns `false` if it was interrupted.
+    fn count_muted(&mut self, requests: &mut InFlightRequests, context: DrainContext<'_>) -> bool {
+        let mut work = 0;
+        while let Some(result) = self.muted.last_mut() {
+            let Some(events) = result.next_request() else {
+                self.muted.pop();
+                continue;
+            };
+            requests.count_muted(events);
+            work += 1;
+            if work % EVENTS_PER_CHECK == 0 && (context.interrupt)((context.clock)()) {
+                return false;
+            }
+        }
         true
     }
 
@@ -110,7 +134,8 @@ impl Backlog {
             let len = body_len(&entry);
             let start = self.read;
             self.read += len;
-            if len > 0 && (self.skips_bodies || now.since(entry.at) > self.max_age) {
+            let max_age = if len > SMALL_CHUNK { self.max_age } else { self.max_age + MAX_LAG };
+            if len > 0 && (self.skips_bodies || now.since(entry.at) > max_age) {
                 requests.skip(entry);
             } else {
                 let bytes = self.batch.bytes.get(start..self.read).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The end of a request: determines the outcome and creates the record.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Exchange, report_end_of_stall};
@@ -14,6 +15,30 @@ impl Exchange {
     /// Ends the request and returns its record.
     pub fn end(
         mut self,
+        at: MonotonicInstant,
+        ending: Ending,
+        out: &mut impl FnMut(LiveSample),
+    ) -> Record {
+        self.finish(at, ending, out)
+    }
+
+    /// Like [`end`](Self::end). If parsing panics, the record has the facts about HTTP only.
+    pub(crate) fn end_despite_panic(
+        mut self,
+        at: MonotonicInstant,
+        ending: Ending,
+        out: &mut impl FnMut(LiveSample),
+    ) -> Record {
+        let finished = catch_unwind(AssertUnwindSafe(|| self.finish(at, ending, out)));
+        finished.unwrap_or_else(|_| {
+            self.abort();
+            self.socket = None;
+            self.finish(at, ending, out)
+        })
+    }
+
+    fn finish(
+        &mut self,
         at: MonotonicInstant,
         ending: Ending,
         out: &mut impl FnMut(LiveSample),

@@ -62,14 +62,23 @@ impl Exchange {
     pub fn new(
         id: ExchangeId,
         at: MonotonicInstant,
-        mut open: Box<RequestHead>,
+        open: Box<RequestHead>,
         limiter: Arc<CardinalityLimiter>,
         (tokenizers, budget): (&Tokenizers, RequestBudget),
     ) -> Self {
-        let call =
-            detect(&open).map(|found| Box::new(ApiCall::new(&found, &open, tokenizers, &budget)));
-        // Only the detection needs the whole path.
-        open.whole_path = None;
+        let mut exchange = Self::of_http(id, at, open, limiter, budget);
+        exchange.detect_call(tokenizers);
+        exchange
+    }
+
+    /// Creates a request that is plain HTTP until [`detect_call`](Self::detect_call).
+    pub(crate) fn of_http(
+        id: ExchangeId,
+        at: MonotonicInstant,
+        mut open: Box<RequestHead>,
+        limiter: Arc<CardinalityLimiter>,
+        budget: RequestBudget,
+    ) -> Self {
         let mut connections = Connections::default();
         connections.client.set(open.connection.take());
         // A request that asks for reasoning has a longer threshold.
@@ -83,7 +92,7 @@ impl Exchange {
             connected: None,
             connections,
             head: None,
-            call,
+            call: None,
             socket: None,
             request_bytes: 0,
             response_bytes: 0,
@@ -95,6 +104,15 @@ impl Exchange {
             broken: false,
             budget,
         }
+    }
+
+    /// Detects the API that the request calls.
+    pub(crate) fn detect_call(&mut self, tokenizers: &Tokenizers) {
+        let found = detect(&self.open);
+        let call = |found| ApiCall::new(&found, &self.open, tokenizers, &self.budget);
+        self.call = found.map(|found| Box::new(call(found)));
+        // Only the detection needs the whole path.
+        self.open.whole_path = None;
     }
 
     /// Starts to capture the content of the request and the response. No effect for plain HTTP.

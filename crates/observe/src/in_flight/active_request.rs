@@ -262,7 +262,7 @@ impl ActiveRequest {
                 (Some(meters), _) => meters.live.record(sample),
             }
         };
-        let record = exchange.end(at, ending, &mut record_sample);
+        let record = exchange.end_despite_panic(at, ending, &mut record_sample);
         debug_assert_eq!(record.exchange, id);
         if let (Some(series), false) = (series, stalls.is_empty()) {
             let live = instruments.live(&series);

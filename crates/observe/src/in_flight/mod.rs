@@ -5,7 +5,9 @@
 //! `/streams`, takes the lock and first applies the waiting events.
 
 mod active_request;
+mod costs;
 mod deadlines;
+mod muted;
 mod time_slices;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,20 +19,22 @@ use serde::Serialize;
 
 use crate::exchange::Exchange;
 use crate::in_flight::active_request::ActiveRequest;
+use crate::in_flight::costs::charge;
 use crate::in_flight::deadlines::{Deadlines, MISSED};
+use crate::in_flight::muted::MUTED;
 use crate::tcp_info::{TcpInfoQuery, TcpInfoReader};
 use tokengauge_llm::budget::Budget;
 use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::cost::{Costs, PriceResult, TokenPrice};
+use tokengauge_measure::cost::Costs;
 use tokengauge_measure::drift::Drift;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, ActiveStreams, Load, ModelKey, RequestPhase, RouteKey};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
 use tokengauge_measure::timing::{PauseDetector, StallClock, StallPhase, pauses};
-use tokengauge_telemetry::{BudgetReading, Component, Instruments, ObserverHealth, StateSnapshot};
+use tokengauge_telemetry::{Component, Instruments, ObserverHealth, StateSnapshot};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
     Direction, Ending, ExchangeId, ObserverEvent, RequestHead, TimestampedEvent,
@@ -315,37 +319,6 @@ impl InFlightRequests {
         self.tcp_info = TcpInfoReader::new(query);
     }
 
-    /// Sets the prices and budgets for calls that end later.
-    pub fn set_costs(&mut self, costs: Costs) {
-        for budget in &costs.budgets {
-            let unit = budget.allowance.unit();
-            self.sinks.instruments.record_spend((&budget.name, &unit), 0.0);
-        }
-        self.costs = costs;
-    }
-
-    fn budgets(&self) -> Vec<BudgetReading> {
-        let budgets = self.costs.budgets.iter();
-        let reading = budgets.map(|budget| BudgetReading {
-            name: budget.name.clone(),
-            unit: budget.allowance.unit(),
-            limit: budget.allowance.amount(),
-            window: budget.window,
-        });
-        reading.collect()
-    }
-
-    /// Returns the price of a million output tokens for routes with an hourly hardware price, at the output rate in
-    /// `reading`.
-    fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
-        let sustained = |route: &Label| {
-            let models = reading.models.iter().filter(|model| model.model_key.route == *route);
-            let rates = models.map(|model| model.output.five_minutes);
-            rates.sum::<Option<f64>>()
-        };
-        self.costs.token_prices(sustained)
-    }
-
     /// Returns all open requests, oldest first.
     pub fn streams(&self, at: MonotonicInstant) -> Vec<StreamView> {
         let mut views: Vec<StreamView> =
@@ -374,9 +347,15 @@ impl InFlightRequests {
         let limiter = Arc::clone(&self.limiter);
         let policy = self.contents.for_route(&open.route.name).map(Arc::clone);
         let parsers = (&self.tokenizers, self.budget.request());
-        let mut exchange = Exchange::new(id, at, open, limiter, parsers);
-        if let Some(policy) = policy {
-            exchange.capture(&policy);
+        let mut exchange = Exchange::of_http(id, at, open, limiter, parsers.1);
+        let detected = catch_unwind(AssertUnwindSafe(|| {
+            exchange.detect_call(parsers.0);
+            if let Some(policy) = policy {
+                exchange.capture(&policy);
+            }
+        }));
+        if detected.is_err() {
+            exchange.abort();
         }
         let state = exchange.state();
         self.load.enter(&route_key, state);
@@ -466,7 +445,11 @@ impl InFlightRequests {
     }
 
     fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {
-        self.tcp_info.read(&mut request.exchange.connections, true);
+        let connections = &mut request.exchange.connections;
+        let read = catch_unwind(AssertUnwindSafe(|| self.tcp_info.read(connections, true)));
+        if read.is_err() {
+            request.exchange.abort();
+        }
         if let Some((upstream, _)) = &request.warmth {
             self.backends.record_end(at, upstream);
         }
@@ -497,25 +480,8 @@ impl InFlightRequests {
         deadlines.judge_end(slos, at, &mut record);
         drift.ended(at, &record);
         sinks.instruments.record_end(&record, limiter);
-        (sinks.record)(&record);
-    }
-}
-
-/// Sets the cost of a call, and records the amount that it spends from each budget.
-fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
-    let Some(call) = &record.call else { return };
-    let cost = match costs.prices.price(record, call) {
-        PriceResult::At(cost) => Some(cost),
-        PriceResult::Free => None,
-        PriceResult::Unpriced => {
-            instruments.record_unpriced(&call.series);
-            None
+        if record.exchange != MUTED {
+            (sinks.record)(&record);
         }
-    };
-    if let Some(call) = &mut record.call {
-        call.cost = cost;
-    }
-    for (budget, amount) in costs.spent(record) {
-        instruments.record_spend((&budget.name, &budget.allowance.unit()), amount);
     }
 }

@@ -9,35 +9,45 @@
 //! allocate another buffer.
 
 pub mod body;
+mod muted;
 mod request_observer;
 mod shard;
 mod upload_flush;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 pub use self::request_observer::RequestObserver;
 pub use self::upload_flush::UploadFlush;
 
-use self::shard::Shard;
+pub(crate) use self::muted::{EventsOfResult, MutedResult};
+pub(crate) use self::shard::SMALL_CHUNK;
+
+use self::muted::{MutedRequest, MutedResults};
+use self::shard::{REQUEST_ROOM, Shard};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::{ExchangeId, RequestHead, TimestampedEvent};
-use tokengauge_types::sync::lock;
+use tokengauge_types::event::{Ending, ExchangeId, RequestHead, TimestampedEvent};
+use tokengauge_types::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// Bounds of an [`ObservationChannel`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Config {
     /// Number of buffers (shards). With one buffer per runtime thread, threads rarely wait for a lock.
     pub shards: usize,
-    /// Maximum number of bytes in all buffers together, including the bytes that the observer is processing.
+    /// Maximum number of bytes of body data in all buffers together, including the data that the observer is processing.
     pub budget_bytes: usize,
+    /// Number of requests that can be open at the same time. The events of so many requests always have room in the
+    /// buffers.
+    pub max_requests: usize,
 }
 
 impl Config {
     /// Default memory budget in bytes. At 100,000 chunks of 300 bytes per second, it holds the data of 1.5 seconds.
     pub const BUDGET_BYTES: usize = 48 << 20;
+    /// Default number of requests, the same as the default limit of a listener.
+    pub const MAX_REQUESTS: usize = 8_192;
     /// Maximum number of buffers. With more, each buffer's share of the budget would be too small.
     pub const MAX_SHARDS: usize = 16;
 }
@@ -45,7 +55,11 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        Self { shards: threads.min(Self::MAX_SHARDS), budget_bytes: Self::BUDGET_BYTES }
+        Self {
+            shards: threads.min(Self::MAX_SHARDS),
+            budget_bytes: Self::BUDGET_BYTES,
+            max_requests: Self::MAX_REQUESTS,
+        }
     }
 }
 
@@ -59,17 +73,20 @@ pub struct Batch {
 /// Counts of data that did not fit into the channel, since the start of the process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ChannelLosses {
-    /// Body bytes that became gaps.
+    /// Body bytes that were not copied.
     pub bytes: u64,
-    /// Number of requests that are not observed at all. Requests that are observed in part are counted by the observer.
+    /// Number of requests of which only the result is counted. Requests that are observed in part are counted by the
+    /// observer.
     pub exchanges: u64,
 }
 
 /// Carries events and copied body bytes to the observer.
 ///
-/// Events are never lost. Body bytes beyond the budget are replaced by a
-/// [`Gap`](tokengauge_types::event::ObserverEvent::Gap) event. If the observer falls far behind, new requests are not
-/// observed at all. This is better than losing random chunks of all requests.
+/// Body bytes beyond the budget are replaced by a [`Gap`](tokengauge_types::event::ObserverEvent::Gap) event. All other
+/// events (control events) have room of their own, in which each open request reserves its part. `max_requests` open
+/// requests therefore never lose an event, however far the observer is behind. As many again can wait for the observer
+/// after their end. Beyond that, a request is not observed, and only its result is counted (see `muted`). Each request
+/// is therefore counted.
 #[derive(Debug, Default)]
 pub struct ObservationChannel {
     /// Buffers. A request uses the buffer of the thread that opened it, so that threads rarely write to the same memory.
@@ -77,6 +94,7 @@ pub struct ObservationChannel {
     shards: Vec<Aligned<Mutex<Shard>>>,
     counters: Aligned<Counters>,
     is_shutting_down: AtomicBool,
+    muted: Mutex<MutedResults>,
     observer: Mutex<Option<Thread>>,
 }
 
@@ -108,14 +126,15 @@ impl ObservationChannel {
         let shards = config.shards.max(1);
         // One more share than there are shards, for the batch that the observer is processing.
         let budget = config.budget_bytes / (shards + 1);
-        Self {
-            shards: (0..shards).map(|_| Aligned(Mutex::new(Shard::new(budget)))).collect(),
-            ..Self::default()
-        }
+        // Twice: for what open requests can still report, and for events that wait. 48 MiB by default, if all requests
+        // are open or have ended, and the observer reads nothing.
+        let control_room = 2 * REQUEST_ROOM * config.max_requests.div_ceil(shards);
+        let shard = |_| Aligned(Mutex::new(Shard::new(budget, control_room)));
+        Self { shards: (0..shards).map(shard).collect(), ..Self::default() }
     }
 
-    /// Starts the observation of a request. If no buffer has room for another request, the request is not observed and
-    /// counts as lost.
+    /// Starts the observation of a request. If no buffer has room for its events, the request is not observed, and only
+    /// its result is counted.
     pub fn open(self: &Arc<Self>, open: RequestHead, at: MonotonicInstant) -> RequestObserver {
         let Aligned(counters) = &self.counters;
         let id = ExchangeId(counters.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
@@ -183,6 +202,19 @@ impl ObservationChannel {
     pub fn backlog(&self) -> u64 {
         let waiting = |Aligned(shard): &Aligned<Mutex<Shard>>| lock(shard).waiting_bytes() as u64;
         self.shards.iter().map(waiting).sum()
+    }
+
+    fn count_lost_bytes(&self, bytes: u64) {
+        self.counters.0.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn count_muted(&self, request: &MutedRequest, at: MonotonicInstant, ending: Ending) {
+        lock(&self.muted).count(request, at, ending);
+    }
+
+    /// Returns the results of requests that have ended without being observed, since the last call.
+    pub(crate) fn take_muted(&self) -> Vec<MutedResult> {
+        lock(&self.muted).take()
     }
 
     /// Marks the shutdown. Requests that are dropped later count as aborted by this process, not by the client.

@@ -1,8 +1,8 @@
 //! Handle through which the forwarding code reports the events of one request to the observer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::muted::MutedRequest;
 use super::shard::Shard;
 use super::{ObservationChannel, thread_number};
 use tokengauge_types::clock::{self, MonotonicInstant};
@@ -10,6 +10,7 @@ use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, Direction, Ending, ExchangeId, ObserverEvent, RequestHead,
     ResponseHead, WaitingFor,
 };
+use tokengauge_types::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// Reports the events of one request to the observer. Clones are cheap and report for the same request.
 ///
@@ -25,8 +26,8 @@ struct SharedState {
     id: ExchangeId,
     /// Number of the channel's buffer for this request.
     shard: usize,
-    /// Whether the request is excluded from observation.
-    is_muted: bool,
+    /// What is counted of the request if it is excluded from observation.
+    muted: Option<Box<MutedRequest>>,
     /// Whether the end was reported. Written under the lock of the buffer, so that no event can follow the end.
     ended: AtomicBool,
     uploaded: AtomicBool,
@@ -48,25 +49,29 @@ impl RequestObserver {
         let body_wait = Arc::clone(&open.body_wait);
         let mut head = Some(Box::new(open));
         let own = thread_number();
-        // If the buffer of this thread is nearly full, any other buffer is used.
-        let shard = (own..own + channel.shards()).find(|number| {
+        let mut try_open = |number: &usize, needs_body_room: bool| {
             channel.with_shard(*number, |shard| {
-                let is_admitted = shard.admits_exchange();
+                let is_admitted = (!needs_body_room || shard.has_body_room())
+                    && head.as_ref().is_some_and(|head| shard.admits(head));
                 if let Some(head) = head.take_if(|_| is_admitted) {
-                    shard.push(id, at, ObserverEvent::RequestHead(head));
+                    shard.open(id, at, head);
                 }
                 is_admitted
             })
-        });
-        let is_muted = shard.is_none();
-        if is_muted {
+        };
+        // If the buffer of this thread is nearly full, any other buffer is used.
+        let mut shards = own..own + channel.shards();
+        let with_body_room = shards.clone().find(|number| try_open(number, true));
+        let shard = with_body_room.or_else(|| shards.find(|number| try_open(number, false)));
+        let muted = head.map(|head| Box::new(MutedRequest::new(head, at)));
+        if muted.is_some() {
             channel.counters.0.lost_exchanges.fetch_add(1, Ordering::Relaxed);
         }
         Self(Arc::new(SharedState {
             channel,
             id,
             shard: shard.unwrap_or(own),
-            is_muted,
+            muted,
             ended: AtomicBool::new(false),
             uploaded: AtomicBool::new(false),
             has_head: AtomicBool::new(false),
@@ -122,16 +127,21 @@ impl RequestObserver {
             return;
         }
         let state = &*self.0;
+        if let Some(muted) = &state.muted {
+            muted.count_bytes(direction, bytes.len() as u64);
+            state.channel.count_lost_bytes(bytes.len() as u64);
+            return;
+        }
         state.with_shard(|shard| {
             let gap = state.gap(direction);
-            if gap.load(Ordering::Relaxed) > 0 && shard.admits_exchange() {
+            if gap.load(Ordering::Relaxed) > 0 && shard.has_body_room() {
                 state.push_gaps(shard, at);
             }
             let is_in_gap = gap.load(Ordering::Relaxed) > 0;
             if is_in_gap || !shard.copy((state.id, at), direction, bytes, blocked) {
                 let len = bytes.len() as u64;
                 gap.fetch_add(len, Ordering::Relaxed);
-                state.channel.counters.0.lost_bytes.fetch_add(len, Ordering::Relaxed);
+                state.channel.count_lost_bytes(len);
             }
         });
     }
@@ -168,6 +178,10 @@ impl RequestObserver {
 
 impl SharedState {
     fn push(&self, at: MonotonicInstant, event: ObserverEvent) {
+        if let Some(muted) = &self.muted {
+            muted.note(&event);
+            return;
+        }
         self.with_shard(|shard| {
             self.push_gaps(shard, at);
             shard.push(self.id, at, event);
@@ -175,15 +189,19 @@ impl SharedState {
     }
 
     fn end(&self, at: MonotonicInstant, ending: Ending) {
-        if !self.is_muted {
+        let open = &self.channel.counters.0.open;
+        let Some(muted) = &self.muted else {
             self.with_shard(|shard| {
                 self.push_gaps(shard, at);
-                shard.push(self.id, at, ObserverEvent::End(ending));
+                shard.end(self.id, at, ending);
                 self.ended.store(true, Ordering::Release);
-                self.channel.counters.0.open.fetch_sub(1, Ordering::AcqRel);
+                open.fetch_sub(1, Ordering::AcqRel);
             });
-        } else if !self.ended.swap(true, Ordering::AcqRel) {
-            self.channel.counters.0.open.fetch_sub(1, Ordering::AcqRel);
+            return;
+        };
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            self.channel.count_muted(muted, at, ending);
+            open.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
@@ -196,7 +214,7 @@ impl SharedState {
         for direction in [Direction::Request, Direction::Response] {
             let bytes = self.gap(direction).swap(0, Ordering::Relaxed);
             if bytes > 0 {
-                shard.push(self.id, at, ObserverEvent::Gap { direction, bytes });
+                shard.push_gap((self.id, at), direction, bytes);
             }
         }
     }
@@ -209,9 +227,6 @@ impl SharedState {
     }
 
     fn with_shard(&self, act: impl FnOnce(&mut Shard)) {
-        if self.is_muted {
-            return;
-        }
         self.channel.with_shard(self.shard, |shard| {
             if !self.ended.load(Ordering::Relaxed) {
                 act(shard);
@@ -222,7 +237,7 @@ impl SharedState {
 
 impl Drop for SharedState {
     fn drop(&mut self) {
-        if !*self.ended.get_mut() {
+        if !self.ended.load(Ordering::Acquire) {
             self.end(clock::now(), self.abandoned());
         }
     }

@@ -4,12 +4,12 @@ use super::*;
 use tokengauge_types::clock::{self, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, Headers, ObserverEvent,
-    RouteFacts, Scheme, TraceContext, UpstreamFailure,
+    RESPONSE_HEADERS, ResponseHead, RouteFacts, Scheme, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::Name;
 
 pub(super) fn channel(budget_bytes: usize) -> Arc<ObservationChannel> {
-    Arc::new(ObservationChannel::new(Config { shards: 1, budget_bytes }))
+    Arc::new(ObservationChannel::new(Config { shards: 1, budget_bytes, max_requests: 8 }))
 }
 
 pub(super) fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
@@ -20,8 +20,12 @@ pub(super) fn open_with(
     channel: &Arc<ObservationChannel>,
     body_wait: Arc<BodyWaitState>,
 ) -> RequestObserver {
+    channel.open(head(body_wait), clock::now())
+}
+
+fn head(body_wait: Arc<BodyWaitState>) -> RequestHead {
     let facts = RouteFacts::to("test", "localhost", 80);
-    let open = RequestHead {
+    RequestHead {
         wall: WallTime::default(),
         method: http::Method::GET,
         path: Name::new("/").unwrap(),
@@ -39,8 +43,7 @@ pub(super) fn open_with(
         identity: CallerIdentity::default(),
         connection: None,
         body_wait,
-    };
-    channel.open(open, clock::now())
+    }
 }
 
 /// Returns the events since the last call and their bytes, without the request headers.
@@ -161,21 +164,132 @@ fn capacity_stays_within_the_budget() {
 }
 
 #[test]
-fn nearly_full_shard_mutes_new_exchanges() {
+fn a_full_buffer_drops_the_bytes_of_large_bodies_first_and_no_event() {
     let channel = channel(64 * 1024);
-    let first = open(&channel);
-    copy(&first, &vec![b'x'; 25 * 1024]);
-    let second = open(&channel);
-    copy(&second, b"unseen");
-    second.end(clock::now(), Ending::Complete);
-    copy(&first, b"seen");
-    let (names, _) = events(&channel);
-    assert_eq!(names, ["Response 25600", "Response 4"]);
-    let lost = ChannelLosses { bytes: 0, exchanges: 1 };
-    assert_eq!(channel.lost(), lost);
-    assert_eq!(channel.open_exchanges(), 1, "the muted exchange counts while it is open");
+    let large = open(&channel);
+    copy(&large, &vec![b'x'; 20 * 1024]);
+    copy(&large, &vec![b'x'; 5 * 1024]);
+    let small = open(&channel);
+    for _ in 0..2 {
+        copy(&small, &[b'y'; 4 * 1024]);
+    }
+    copy(&small, &[b'y'; 4 * 1024]);
+    copy(&small, b"z");
+    small.end(clock::now(), Ending::Complete);
+    drop(large);
+    let gap = |bytes| format!("Gap {{ direction: Response, bytes: {bytes} }}");
+    let expected = [
+        "Response 20480",
+        "Response 4096",
+        "Response 4096",
+        &gap(4097),
+        "End(Complete)",
+        &gap(5120),
+        "End(ClientDisconnected)",
+    ];
+    assert_eq!(events(&channel).0, expected);
+    assert_eq!(channel.lost(), ChannelLosses { bytes: 4097 + 5120, exchanges: 0 });
     copy(&open(&channel), b"welcome again");
     assert!(events(&channel).0.contains(&"Response 13".to_owned()));
+}
+
+/// Reports all events that a request can have.
+fn report_all(observer: &RequestObserver, header: &str) {
+    let (at, connected) = (clock::now(), || ObserverEvent::Connected(Box::default()));
+    let sent = || ObserverEvent::RequestHeadSent;
+    observer.report(at, ObserverEvent::Queued);
+    observer.report(at, ObserverEvent::Admitted);
+    for event in [connected(), sent(), connected(), sent()] {
+        observer.report(at, event);
+    }
+    observer.request_end(at);
+    let value = || Name::new(header).unwrap();
+    let response = ResponseHead {
+        status: 101,
+        version: http::Version::HTTP_11,
+        headers: RESPONSE_HEADERS.iter().map(|name| (*name, value())).collect(),
+        length: None,
+        from_proxy: false,
+    };
+    observer.head(at, response);
+    observer.upgraded(at);
+    for direction in [Direction::Request, Direction::Response] {
+        observer.report(at, ObserverEvent::Trailers(direction));
+        observer.report(at, ObserverEvent::Closed(direction));
+    }
+    observer.end(at, Ending::Complete);
+}
+
+/// The room follows from `max_requests`: so many requests can be open, while as many others wait after their end.
+#[test]
+fn all_events_of_max_requests_have_room_without_a_body_budget() {
+    const MAX: usize = 9;
+    for (shards, header) in [(1, "short"), (3, "short"), (1, &"long".repeat(64))] {
+        let config = Config { shards, budget_bytes: 0, max_requests: MAX };
+        let channel = Arc::new(ObservationChannel::new(config));
+        let requests: Vec<_> = (0..MAX).map(|_| open(&channel)).collect();
+        requests.iter().for_each(|request| report_all(request, header));
+        let others: Vec<_> = (0..MAX).map(|_| open(&channel)).collect();
+        if header == "short" {
+            assert_eq!(channel.lost(), ChannelLosses::default());
+        }
+        let (mut batch, mut ends, mut weight) = (Batch::default(), 0, 0);
+        for shard in 0..shards {
+            channel.drain(shard, &mut batch);
+            for entry in &batch.entries {
+                ends += usize::from(matches!(entry.event, ObserverEvent::End(_)));
+                weight += size_of::<TimestampedEvent>() + shard::head_weight(&entry.event);
+            }
+        }
+        assert_eq!(ends, MAX, "the events of open requests are never lost");
+        assert!(weight <= 2 * REQUEST_ROOM * MAX, "{weight}");
+        drop(others);
+    }
+}
+
+#[test]
+fn requests_beyond_the_room_for_events_are_counted_by_their_result() {
+    let config = Config { shards: 1, budget_bytes: 1 << 20, max_requests: 0 };
+    let channel = Arc::new(ObservationChannel::new(config));
+    for _ in 0..3 {
+        let muted = open(&channel);
+        copy(&muted, b"unseen");
+        muted.report(clock::now(), ObserverEvent::Admitted);
+        muted.end(clock::now(), Ending::Complete);
+        muted.end(clock::now(), Ending::Drained);
+    }
+    drop(open(&channel));
+    assert_eq!(channel.open_exchanges(), 0);
+    assert_eq!(channel.lost(), ChannelLosses { bytes: 18, exchanges: 4 });
+    assert_eq!(events(&channel).0, [""; 0]);
+    let mut results: Vec<String> = Vec::new();
+    for mut result in channel.take_muted() {
+        while let Some(events) = result.next_request() {
+            let events = events.into_iter().flatten().skip(1);
+            results.push(events.map(|(_, event)| format!("{event:?} ")).collect());
+        }
+    }
+    results.sort_unstable();
+    let complete = "Admitted Gap { direction: Response, bytes: 6 } End(Complete) ";
+    let expected = [complete, complete, complete, "End(ClientDisconnected) "];
+    assert_eq!(results, expected);
+    assert!(channel.take_muted().is_empty(), "each result is returned once");
+}
+
+#[test]
+fn results_of_muted_requests_are_bounded() {
+    let config = Config { shards: 1, budget_bytes: 0, max_requests: 0 };
+    let channel = Arc::new(ObservationChannel::new(config));
+    let route = Arc::new(RouteFacts::to("test", "localhost", 80));
+    for number in 0..5_000 {
+        let path = Name::new(&format!("/{number}")).unwrap();
+        let head = RequestHead { path, route: Arc::clone(&route), ..head(Arc::default()) };
+        channel.open(head, clock::now()).end(clock::now(), Ending::Complete);
+    }
+    let mut results = channel.take_muted();
+    assert!(results.len() <= 1_025, "{}", results.len());
+    let requests = |result: &mut MutedResult| std::iter::from_fn(|| result.next_request()).count();
+    assert_eq!(results.iter_mut().map(requests).sum::<usize>(), 5_000);
 }
 
 /// Returns the lengths of the bodies in each buffer since the last call.
@@ -193,7 +307,11 @@ fn bodies_by_buffer(channel: &ObservationChannel) -> Vec<Vec<u32>> {
 
 #[test]
 fn requests_use_the_buffer_of_the_thread_that_opened_them() {
-    let channel = Arc::new(ObservationChannel::new(Config { shards: 4, budget_bytes: 1 << 20 }));
+    let channel = Arc::new(ObservationChannel::new(Config {
+        shards: 4,
+        budget_bytes: 1 << 20,
+        max_requests: 8,
+    }));
     let requests = [open(&channel), open(&channel), open(&channel)];
     copy(&requests[0], b"a");
     thread::scope(|scope| {
@@ -208,16 +326,36 @@ fn requests_use_the_buffer_of_the_thread_that_opened_them() {
 
 #[test]
 fn a_request_uses_another_buffer_if_that_of_its_thread_is_nearly_full() {
-    let channel = Arc::new(ObservationChannel::new(Config { shards: 2, budget_bytes: 96 * 1024 }));
+    let config = Config { shards: 2, budget_bytes: 96 * 1024, max_requests: 8 };
+    let channel = Arc::new(ObservationChannel::new(config));
     let first = open(&channel);
-    copy(&first, &vec![b'x'; 25 * 1024]);
+    copy(&first, &vec![b'x'; 20 * 1024]);
+    copy(&first, &vec![b'x'; 4 * 1024]);
     let second = open(&channel);
-    copy(&second, &vec![b'x'; 26 * 1024]);
-    copy(&open(&channel), b"unseen");
-    assert_eq!(channel.lost(), ChannelLosses { bytes: 0, exchanges: 1 });
+    copy(&second, &vec![b'x'; 21 * 1024]);
+    copy(&second, &vec![b'x'; 4 * 1024]);
+    copy(&open(&channel), b"third");
+    assert_eq!(channel.lost(), ChannelLosses::default());
     let mut buffers = bodies_by_buffer(&channel);
     buffers.sort_unstable();
-    assert_eq!(buffers, [[25 * 1024], [26 * 1024]]);
+    assert_eq!(buffers, [vec![20 * 1024, 4 * 1024, 5], vec![21 * 1024, 4 * 1024]]);
+}
+
+#[test]
+fn a_request_uses_another_buffer_if_that_of_its_thread_has_no_room_for_events() {
+    let config = Config { shards: 2, budget_bytes: 96 * 1024, max_requests: 2 };
+    let channel = Arc::new(ObservationChannel::new(config));
+    let mut open: Vec<_> = std::iter::repeat_with(|| open(&channel)).take(2).collect();
+    assert_eq!(channel.lost().exchanges, 0);
+    while channel.lost().exchanges == 0 {
+        open.push(self::open(&channel));
+    }
+    let mut batch = Batch::default();
+    let mut opened = |shard| {
+        channel.drain(shard, &mut batch);
+        batch.entries.len()
+    };
+    assert_eq!([opened(0), opened(1)], [(open.len() - 1) / 2; 2]);
 }
 
 #[test]

@@ -4,12 +4,9 @@
 //! accepts no more data, for example a long prompt on a slow connection. An HTTP/1.1 connection carries one request at
 //! a time. The first flush after the end of the body therefore shows that the whole request was written.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::RequestObserver;
 use tokengauge_types::clock;
-use tokengauge_types::sync::lock;
+use tokengauge_types::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// Flush state shared by an upstream connection and the request body that it sends. While no body waits, a flush costs
 /// one atomic load.
@@ -22,7 +19,7 @@ pub struct UploadFlush {
 impl UploadFlush {
     /// Called after hyper has taken the last frame of the request body. The next flush then reports to `observer` that
     /// the whole request was sent.
-    pub(super) fn expect(&self, observer: RequestObserver) {
+    pub(crate) fn expect(&self, observer: RequestObserver) {
         *lock(&self.observer) = Some(observer);
         self.is_expected.store(true, Ordering::Release);
     }

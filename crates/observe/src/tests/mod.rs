@@ -5,6 +5,7 @@ mod backends;
 mod deadlines;
 mod encodings;
 mod endings;
+mod losses;
 mod outage_page;
 mod outages;
 mod overload;

@@ -222,8 +222,8 @@ fn shutdown_applies_all_events_and_may_skip_bodies() {
     assert!(running.observer.read_in_time(|requests, _| requests.in_flight()).is_some());
 }
 
-/// Bodies that have waited for the observer for longer than two seconds are given up. Bodies that waited because the
-/// process did nothing are parsed.
+/// Large chunks that have waited for the observer for longer than two seconds are given up, small ones after four
+/// seconds. Bodies that waited because the process did nothing are parsed.
 #[test]
 fn backlog_is_judged_by_its_age() {
     let (mut requests, records) = requests();
@@ -235,13 +235,15 @@ fn backlog_is_judged_by_its_age() {
         let context = DrainContext { channel, clock: &clock, beat: &|_| {}, interrupt: &|_| false };
         assert!(backlog.drain(requests, context));
     };
-    let body = format!("data: {}\n\n", chunk(r#"{"content":"Hello"}"#, "null"));
-    let call = |millis| {
+    let small = format!("data: {}\n\n", chunk(r#"{"content":"Hello"}"#, "null"));
+    let body = format!("{small}:{}\n\n", " ".repeat(4 << 10));
+    let call_with = |millis, body: &str| {
         let exchange = channel.open(open("/v1/chat/completions"), at(millis));
         respond(&exchange, None);
         arrive(&exchange, at(millis), body.as_bytes());
         exchange.end(at(millis), Ending::Complete);
     };
+    let call = |millis| call_with(millis, &body);
     let complete = |record: &Record| record.call.as_ref().unwrap().complete;
     drain(&mut requests, 1_000);
     call(1_001);
@@ -256,6 +258,12 @@ fn backlog_is_judged_by_its_age() {
     assert_eq!(late.http.response_bytes, body.len() as u64, "the size is known nevertheless");
     let health = requests.snapshot(at(60_001)).observer;
     assert_eq!((health.lost_bytes, health.unobserved), (body.len() as u64, 1));
+
+    call_with(57_900, &small);
+    call_with(55_900, &small);
+    drain(&mut requests, 60_002);
+    let seen = records.try_iter().map(|record| complete(&record) != Completeness::Unobserved);
+    assert_eq!(seen.collect::<Vec<_>>(), [true, false]);
 }
 
 /// A pause is the time in which the thread loads a tokenizer or does not run.
@@ -279,7 +287,8 @@ fn a_pause_of_the_observer_does_not_make_bodies_too_old() {
         let context = DrainContext { channel, clock: &clock, beat: &|_| {}, interrupt: &|_| false };
         assert!(backlog.drain(requests, context));
     };
-    let body = format!("data: {}\n\n", chunk(r#"{"content":"Hello"}"#, "null"));
+    let text = chunk(r#"{"content":"Hello"}"#, "null");
+    let body = format!("data: {text}\n\n:{}\n\n", " ".repeat(4 << 10));
     let call = |millis| {
         let exchange = channel.open(open("/v1/chat/completions"), at(millis));
         respond(&exchange, None);

@@ -19,7 +19,7 @@ metrics! {
     SELF_DROPPED_BYTES "tokengauge.self.observer.dropped_bytes" Counter "By",
         "Body bytes that were not observed. They were forwarded nevertheless.";
     SELF_UNOBSERVED "tokengauge.self.observer.unobserved_requests" Counter "{exchange}",
-        "Requests with at least one unobserved body byte.";
+        "Requests of which a part was not observed. If the observer was too late for their events, only their result is counted.";
     SELF_BACKLOG "tokengauge.self.observer.backlog" Gauge "By",
         "Bytes copied and not yet processed.";
     SELF_HELD "tokengauge.self.observer.memory" Gauge "By",

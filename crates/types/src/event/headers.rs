@@ -119,6 +119,11 @@ impl Headers {
         self.ends.push((name, self.values.len()));
     }
 
+    /// Returns the length of all values together.
+    pub const fn value_bytes(&self) -> usize {
+        self.values.len()
+    }
+
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }

@@ -3,8 +3,8 @@
 //!
 //! An event contains only allow-listed headers and the path without its query. There are two exceptions: a model that
 //! the query names, and the conversation id in the client's baggage header. Credentials therefore cannot reach the
-//! observer. Events are never lost. Body bytes can be dropped, and an explicit [`ObserverEvent::Gap`] records each
-//! loss.
+//! observer. The events of an observed request are never lost. Body bytes can be dropped, and an explicit
+//! [`ObserverEvent::Gap`] records each loss.
 
 mod headers;
 
@@ -189,7 +189,7 @@ pub struct CallerIdentity {
 }
 
 label_enum! {
-    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum Scheme {
         Http = "http",
         Https = "https",
@@ -359,7 +359,7 @@ label_enum! {
 }
 
 /// How an exchange (a request and its response) ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Ending {
     /// The proxy delivered the complete response.
     Complete,
@@ -378,7 +378,7 @@ pub enum Ending {
 }
 
 label_enum! {
-    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum UpstreamFailure {
         /// The host name could not be resolved.
         Dns = "dns",
@@ -396,7 +396,7 @@ label_enum! {
 }
 
 label_enum! {
-    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum TimeoutKind {
         Connect = "connect",
         ResponseHeader = "head",
@@ -406,7 +406,7 @@ label_enum! {
 }
 
 label_enum! {
-    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum RejectReason {
         /// No route matches the request.
         NoRoute = "no_route",
