@@ -1,13 +1,20 @@
 //! Accumulates the events of one response: identifiers, usage, errors, choices and token counts.
 
+use crate::body::BodyReader;
 use crate::budget::RequestBudget;
 use crate::count::{Source, TokenCounter, TokenDelta, TokenTotals, Tokenizers};
-use crate::dialect::{Event, Part, Timings, Usage};
+use crate::dialect::{Api, Event, Part, Timings, Usage};
 use crate::frame::ParseError;
 use tokengauge_types::label::{Label, Name};
 
 /// Maximum number of tracked choices. Providers that document a limit for the request's `n` allow at most 128.
 pub const MAX_CHOICES: usize = 128;
+
+/// Error type of a successful response without an answer, such as an empty body or `"choices": []`.
+const EMPTY_RESPONSE: &str = "empty_response";
+
+/// Error type of a successful response that is not JSON, such as a web page.
+const INVALID_RESPONSE: &str = "invalid_response";
 
 /// State of one response: the data of all events so far, and the token counts of the text.
 #[derive(Debug)]
@@ -26,6 +33,8 @@ pub struct ResponseAccumulator {
     reports: UsageReports,
     /// Whether the current frame contains a part of a choice.
     frame_has_choice: bool,
+    /// Whether the current frame contains text.
+    frame_has_text: bool,
     /// The durations that the backend reported.
     pub timings: Option<Timings>,
     /// Whether the body contains an error.
@@ -35,6 +44,9 @@ pub struct ResponseAccumulator {
     /// The choices that have started, by index.
     pub choices: Vec<Choice>,
     is_done: bool,
+    /// Whether a JSON body is a response of its API.
+    is_answered: bool,
+    last_usage: LastUsage,
     /// The kinds of parse errors, and how often each occurred.
     pub parse_errors: Vec<(ParseError, u32)>,
 }
@@ -51,6 +63,33 @@ enum UsageReports {
         stopped: usize,
     },
     Repeated,
+}
+
+/// The position of the first report of output tokens in a stream.
+///
+/// Servers that report usage once do so after the text. Servers that report it continuously do so with each text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum LastUsage {
+    None,
+    /// The report was not in a message with text, and no text has followed.
+    AfterTexts,
+    BesideTexts,
+}
+
+impl LastUsage {
+    fn report(&mut self, frame_has_text: bool) {
+        *self = match self {
+            Self::None if !frame_has_text => Self::AfterTexts,
+            Self::None | Self::BesideTexts => Self::BesideTexts,
+            Self::AfterTexts => Self::AfterTexts,
+        };
+    }
+
+    fn follow_with_text(&mut self) {
+        if *self == Self::AfterTexts {
+            *self = Self::BesideTexts;
+        }
+    }
 }
 
 /// The state of one choice.
@@ -76,11 +115,14 @@ impl ResponseAccumulator {
             usage_of_choices: None,
             reports: UsageReports::None,
             frame_has_choice: false,
+            frame_has_text: false,
             timings: None,
             failed: false,
             error_type: None,
             choices: Vec::new(),
             is_done: false,
+            is_answered: false,
+            last_usage: LastUsage::None,
             parse_errors: Vec::new(),
         }
     }
@@ -91,6 +133,8 @@ impl ResponseAccumulator {
             Event::Started { id, model } => self.start(*id, *model),
             Event::Text { choice, part, text } => {
                 self.frame_has_choice = true;
+                self.frame_has_text = true;
+                self.last_usage.follow_with_text();
                 if let Some(choice) = self.choice(*choice) {
                     choice.has_text = true;
                     choice.has_refusal |= *part == Part::Refusal;
@@ -115,6 +159,7 @@ impl ResponseAccumulator {
                 set_name(&mut self.system_fingerprint, *system_fingerprint);
             }
             Event::Timings(timings) => self.timings.get_or_insert_default().merge(**timings),
+            Event::Answered => self.is_answered = true,
             Event::Done => self.is_done = true,
             Event::ParseError(error) => error.add_to(&mut self.parse_errors),
         }
@@ -124,6 +169,7 @@ impl ResponseAccumulator {
     /// Ends a frame of the body.
     pub const fn end_frame(&mut self) {
         self.frame_has_choice = false;
+        self.frame_has_text = false;
     }
 
     /// Returns whether the response is complete: after the API's end marker, or when at least `fewest` choices have
@@ -132,6 +178,45 @@ impl ResponseAccumulator {
         let all_stopped = self.choices.iter().all(|choice| choice.finish_reason.is_some());
         let enough = self.choices.len() >= fewest.clamp(1, MAX_CHOICES);
         self.is_done || (enough && all_stopped)
+    }
+
+    /// Returns whether the last message reported the usage of the whole response. If HTTP then delivers the end of the
+    /// body, the response is complete, even without a finish reason or an end marker.
+    pub const fn has_final_usage(&self) -> bool {
+        matches!(self.last_usage, LastUsage::AfterTexts)
+    }
+
+    /// Returns whether the response has any of the values that show its API: a choice, token counts, or in a JSON body
+    /// another value that only responses of the API have.
+    pub fn has_answer(&self) -> bool {
+        self.is_answered || !self.choices.is_empty() || self.usage.is_some()
+    }
+
+    /// Records an error if a successful response contains no answer: no text, no finish reason, and in a JSON body none
+    /// of the values that its API requires. Called after the end of `body`, which HTTP delivered completely.
+    pub fn require_answer(&mut self, api: Api, status: u16, body: &BodyReader) {
+        let is_observed = !(body.is_lossy() || body.is_unread() || body.is_short());
+        if self.failed || !has_body(status) || !is_observed || self.is_answered(api, body) {
+            return;
+        }
+        let is_malformed = self
+            .parse_errors
+            .iter()
+            .any(|(error, _)| matches!(error, ParseError::BadJson | ParseError::Unterminated));
+        self.failed = true;
+        self.error_type = Name::new(if is_malformed { INVALID_RESPONSE } else { EMPTY_RESPONSE });
+    }
+
+    fn is_answered(&self, api: Api, body: &BodyReader) -> bool {
+        if self.is_answered || !self.choices.is_empty() {
+            return true;
+        }
+        match body.is_stream() {
+            // A stream without an end marker is truncated.
+            Some(true) => !(self.is_done && api.has_choice_in_each_stream()),
+            Some(false) => !api.has_answer_in_each_body(),
+            None => !api.has_body(),
+        }
     }
 
     /// Returns the token counts of the text received so far.
@@ -161,6 +246,9 @@ impl ResponseAccumulator {
     }
 
     fn report_usage(&mut self, usage: Usage) {
+        if usage.output.is_some() {
+            self.last_usage.report(self.frame_has_text);
+        }
         if !self.frame_has_choice {
             let stopped = self.choices.iter().filter(|it| it.finish_reason.is_some()).count();
             self.reports = match self.reports {
@@ -199,6 +287,12 @@ impl ResponseAccumulator {
         }
         self.choices.get_mut(index)
     }
+}
+
+/// Returns whether a response with this status has a body with the result of the call. 202 accepts a call without its
+/// result.
+const fn has_body(status: u16) -> bool {
+    matches!(status, 200..=299) && !matches!(status, 202 | 204 | 205)
 }
 
 fn counter(model: Option<&Name>, tokenizers: &Tokenizers, budget: &RequestBudget) -> TokenCounter {

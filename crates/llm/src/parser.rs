@@ -23,6 +23,7 @@ use tokengauge_types::label::{Label, Name};
 pub struct ResponseParser {
     api: Api,
     request: RequestFacts,
+    status: u16,
     body: BodyReader,
     response: ResponseAccumulator,
 }
@@ -62,16 +63,20 @@ impl ResponseParser {
 
     /// Ends the body. Calls `out` for each event that is complete only at the end of the body.
     pub fn finish(self, mut out: impl FnMut(&Event<'_>, TokenDelta)) -> ResponseSummary {
-        let Self { api, request, mut body, mut response } = self;
+        let Self { api, request, status, mut body, mut response } = self;
         body.finish(true, &mut |item| apply(&mut response, &item, &mut out));
         if let Some(error) = body.error() {
             error.add_to(&mut response.parse_errors);
         }
+        response.require_answer(api, status, &body);
         let is_streamed = body.is_stream().unwrap_or(false);
         let has_ended = match is_streamed {
             // The streams of some APIs have neither an end mark nor a finish reason. After an error in the stream, an end
             // mark ends a part of the response.
-            true => !response.failed && (response.is_finished(0) || !api.marks_end()),
+            true => {
+                let is_finished = response.is_finished(0) || response.has_final_usage();
+                !response.failed && (is_finished || !api.marks_end())
+            }
             false => !body.is_short(),
         };
         let tokens = response.tokens();
@@ -217,7 +222,7 @@ impl<'a> ResponseParserBuilder<'a> {
         if let Some(error) = request_error {
             error.add_to(&mut response.parse_errors);
         }
-        Ok(ResponseParser { api, request, body, response })
+        Ok(ResponseParser { api, request, status: self.status, body, response })
     }
 
     /// Returns the API, the facts of the request, and the parse error if the request body could not be decoded.

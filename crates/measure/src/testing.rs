@@ -113,7 +113,6 @@ fn call() -> Call {
         response_model: Name::new("gpt-4o-2024-08-06"),
         service_tier: None,
         system_fingerprint: None,
-        finish_reasons: Vec::new(),
         choices: Vec::new(),
         length_buckets: LengthBuckets::default(),
         usage: None,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::provider;
 use crate::request_state::RequestState;
 use crate::response::{FrameContent, ObservedResponse};
 use tokengauge_llm::BodyReader;
@@ -11,7 +12,7 @@ use tokengauge_llm::content::{self, CapturePolicy, RequestCapture};
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::decode::ContentDecoder;
 use tokengauge_llm::dialect::{
-    self, Api, DetectedApi, Event, RateLimits, Realtime, RequestFacts, RequestReader,
+    Api, DetectedApi, Event, RateLimits, Realtime, RequestFacts, RequestReader,
 };
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{
@@ -19,7 +20,7 @@ use tokengauge_measure::record::{
 };
 use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::{Direction, Ending, Headers, RequestHead, ResponseHead, RouteFacts};
+use tokengauge_types::event::{Direction, Ending, RequestHead, ResponseHead, RouteFacts};
 use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER};
 
 #[derive(Debug)]
@@ -28,9 +29,13 @@ pub(super) struct ApiCall {
     request: RequestState,
     /// Whether only the request body shows which API is called, because several APIs share the path.
     body_decides: bool,
+    /// Whether nothing but a call of this API can have the request's headers.
+    is_certain: bool,
     request_coding: ContentDecoder,
     /// Created with the response headers.
     body: Option<BodyReader>,
+    /// The HTTP status of the response, or 0 before the headers.
+    status: u16,
     /// State of a WebSocket session, in both directions.
     session: Option<Box<Realtime>>,
     pub(super) answer: ObservedResponse,
@@ -57,7 +62,7 @@ pub(super) struct Closing<'a> {
 
 impl ApiCall {
     pub(super) fn new(
-        found: &DetectedApi,
+        (found, is_certain): (DetectedApi, bool),
         open: &RequestHead,
         tokenizers: &Tokenizers,
         budget: &RequestBudget,
@@ -65,10 +70,12 @@ impl ApiCall {
         let api = found.api;
         Self {
             api,
-            request: RequestState::Parsing(Box::new(RequestReader::new(found))),
+            request: RequestState::Parsing(Box::new(RequestReader::new(&found))),
             body_decides: found.body_decides,
+            is_certain,
             request_coding: ContentDecoder::new(open.headers.get("content-encoding"), budget),
             body: None,
+            status: 0,
             session: None,
             answer: ObservedResponse::new(None, (tokenizers, budget), None),
             series: None,
@@ -117,7 +124,7 @@ impl ApiCall {
         let requested = self.facts().choices.filter(|_| !delivered);
         let fewest = requested.and_then(|requested| usize::try_from(requested).ok());
         self.answer.facts.is_finished(fewest.unwrap_or_default())
-            || (delivered && !self.api.marks_end())
+            || (delivered && (self.answer.facts.has_final_usage() || !self.api.marks_end()))
     }
 
     /// Returns whether no further token is expected, because the provider's final event or an error was received.
@@ -257,7 +264,7 @@ impl ApiCall {
 
     /// Applies the response headers. `now` is the time since the Unix epoch.
     pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) {
-        learn_provider(route, &head.headers);
+        provider::learn(route, &head.headers);
         self.quota = RateLimits::read(&head.headers, now);
         let capture = self.answer.capture.take();
         let parsers = (&self.tokenizers, &self.budget);
@@ -266,7 +273,7 @@ impl ApiCall {
         let (facts, status_and_headers) = (self.facts(), (head.status, &head.headers));
         let mut read = |event: Event<'_>| answer.event(&event, &mut content, &mut |_| {});
         let body = BodyReader::new(self.api, facts, status_and_headers, &self.budget, &mut read);
-        (self.answer, self.body) = (answer, Some(body));
+        (self.answer, self.body, self.status) = (answer, Some(body), head.status);
     }
 
     /// Parses bytes of the response body. Returns `false` if some bytes were not parsed because of a limit or the
@@ -294,6 +301,33 @@ impl ApiCall {
         let Self { body: Some(body), answer, .. } = self else { return };
         let mut content = FrameContent::default();
         body.finish(delivered, &mut |item| answer.item((at, item), &mut content, points, out));
+    }
+
+    /// Records an error if a response that was received completely contains no answer.
+    pub(super) fn require_answer(&mut self) {
+        let Self { body: Some(body), answer, .. } = self else { return };
+        answer.facts.require_answer(self.api, self.status, body);
+    }
+
+    /// Returns whether a successful response shows that the request is no call of this API: the path only ends like a
+    /// path of the API, and the response is in another format. `bytes` is the size of the response body.
+    pub(super) fn is_contradicted(&self, bytes: u64) -> bool {
+        let facts = &self.answer.facts;
+        let is_read = self.body.as_ref().is_some_and(|body| !(body.is_lossy() || body.is_unread()));
+        !self.is_certain
+            && self.api.has_answer_in_each_body()
+            && self.status < 300
+            && bytes > 0
+            && is_read
+            && self.session.is_none()
+            && !facts.failed
+            && facts.parse_errors.is_empty()
+            && !facts.has_answer()
+    }
+
+    /// Returns the provider of the call.
+    pub(super) fn provider(&self, route: &RouteFacts) -> Label {
+        provider::find(self.api, route)
     }
 
     /// Returns the parse errors, each with its count.
@@ -349,14 +383,14 @@ impl ApiCall {
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Completeness::Unobserved;
         let needs_reason = needs_reason && closing.answering;
-        let (finish_reasons, choices) = self.answer.finish_reasons(needs_reason, seen);
+        let choices = self.answer.finished_choices(self.api, needs_reason, seen);
         let response_capture = self.answer.capture.as_deref();
         let captured = self.request_capture.map(|request_capture| {
             Box::new(content::assemble(
                 self.api,
                 *request_capture,
                 response_capture,
-                &finish_reasons,
+                &choices.iter().map(|choice| choice.reason.clone()).collect::<Vec<_>>(),
             ))
         });
         let facts = &mut self.answer.facts;
@@ -365,7 +399,6 @@ impl ApiCall {
             length_buckets: LengthBuckets::from_call(&request, usage.as_ref(), output.as_ref()),
             series,
             streamed,
-            finish_reasons,
             choices,
             content: captured,
             response_id: facts.id.take(),
@@ -443,7 +476,7 @@ impl ApiCall {
             .map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
         MetricLabels {
             operation: self.api.operation(),
-            provider: provider(self.api, route),
+            provider: self.provider(route),
             model,
             stream: self.is_stream(),
             route: route.name.clone(),
@@ -454,29 +487,4 @@ impl ApiCall {
             variant: identity.variant.as_ref().map(|name| label(Dimension::Variant, name)),
         }
     }
-}
-
-/// Sets the provider of a route from the response headers, if neither its configuration nor its host shows the
-/// provider.
-fn learn_provider(route: &RouteFacts, headers: &Headers) {
-    if known_provider(route).is_none()
-        && let Some(provider) = dialect::provider_by_headers(headers)
-    {
-        route.learned_provider.by_headers.get_or_init(|| provider);
-    }
-}
-
-/// Returns the provider of a call: the configured provider, or else the provider of the host, of the response headers
-/// or of the API.
-fn provider(api: Api, route: &RouteFacts) -> Label {
-    known_provider(route).cloned().unwrap_or_else(|| Label::known(api.provider()))
-}
-
-fn known_provider(route: &RouteFacts) -> Option<&Label> {
-    let learned = &route.learned_provider;
-    let by_host = || dialect::provider_by_host(route.server_address.as_str());
-    let configured = route.provider.as_ref();
-    configured
-        .or_else(|| learned.by_host.get_or_init(by_host).as_ref())
-        .or_else(|| learned.by_headers.get())
 }

@@ -6,8 +6,9 @@ use tokengauge_llm::dialect::{self, DetectedApi};
 use tokengauge_types::event::RequestHead;
 use tokengauge_types::label::Label;
 
-/// Returns the API that a request calls. `None` for plain HTTP.
-pub(super) fn detect(open: &RequestHead) -> Option<DetectedApi> {
+/// Returns the API that a request calls, and whether nothing but a call of this API can have such headers. `None` for
+/// plain HTTP.
+pub(super) fn detect(open: &RequestHead) -> Option<(DetectedApi, bool)> {
     let path = sent_path(open);
     let target = dialect::RequestTarget {
         hint: open.route.dialect.as_ref().map(Label::as_str),
@@ -16,7 +17,9 @@ pub(super) fn detect(open: &RequestHead) -> Option<DetectedApi> {
         path: &path,
         anthropic: open.headers.get("anthropic-version").is_some(),
     };
-    dialect::detect(&target).map(|found| found.or_model(open.model.as_ref()))
+    let found = dialect::detect(&target)?;
+    let is_certain = dialect::is_certain(&target, &found);
+    Some((found.or_model(open.model.as_ref()), is_certain))
 }
 
 /// Returns the path that the upstream receives.

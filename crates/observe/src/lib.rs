@@ -15,6 +15,7 @@ mod in_flight;
 mod layer;
 mod observation;
 mod observer;
+mod provider;
 mod request_state;
 mod response;
 mod tcp_info;

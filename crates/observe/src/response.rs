@@ -4,9 +4,9 @@ use crate::tool_arguments::ToolArguments;
 use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::content::ResponseCapture;
 use tokengauge_llm::count::{TokenDelta, Tokenizers};
-use tokengauge_llm::dialect::{Event, Part, TextKind};
+use tokengauge_llm::dialect::{Api, Event, FinishMeaning, Part, TextKind};
 use tokengauge_llm::{BodyItem, ResponseAccumulator};
-use tokengauge_measure::record::{ChoiceContent, ChoiceStatus, TokenCounts};
+use tokengauge_measure::record::{ChoiceContent, ChoiceStatus, FinishedChoice, TokenCounts};
 use tokengauge_measure::timing::{LiveSample, StreamTiming, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Name;
@@ -67,7 +67,10 @@ impl ObservedResponse {
             }
             self.report_text(*part, tokens, content, out);
         }
-        content.event |= !matches!(event, Event::ParseError(_) | Event::Call { .. } | Event::Done);
+        content.event |= !matches!(
+            event,
+            Event::ParseError(_) | Event::Call { .. } | Event::Answered | Event::Done
+        );
     }
 
     /// Applies a parsed item of the response body, which arrived at `at`. `content` accumulates the facts about the
@@ -149,32 +152,32 @@ impl ObservedResponse {
         self.facts.restart_count(model, tokenizers, budget);
     }
 
-    /// Returns the provider's finish reasons and the status of each choice (alternative answer), in order. `seen` is
-    /// true if the response was observed completely. With `needs_reason`, a choice without a finish reason gets the
-    /// reason `error`.
-    pub(super) fn finish_reasons(
+    /// Returns the choices (alternative answers), in order. `seen` is true if the response was observed completely.
+    /// With `needs_reason`, a choice without a finish reason is unfinished. Otherwise it is left out.
+    pub(super) fn finished_choices(
         &self,
+        api: Api,
         needs_reason: bool,
         seen: bool,
-    ) -> (Vec<Name>, Vec<ChoiceStatus>) {
-        let missing = || Name::new("error").filter(|_| needs_reason);
-        let mut reasons = Vec::new();
+    ) -> Vec<FinishedChoice> {
+        let mut choices = Vec::new();
         for (index, choice) in (0..).zip(&self.facts.choices) {
-            let Some(reason) = choice.finish_reason.clone().or_else(missing) else {
+            let reason = choice.finish_reason.clone();
+            if reason.is_none() && !needs_reason {
                 continue;
-            };
+            }
             let content = ChoiceContent {
                 anything: choice.has_text || !seen,
                 refusal: choice.has_refusal,
                 broken_arguments: seen && self.arguments.are_broken(index),
             };
-            let status = ChoiceStatus::from_finish_reason(&reason, content);
-            reasons.push((reason, status));
+            let meaning = reason.as_ref().map(|reason| FinishMeaning::of(api, reason.as_str()));
+            choices.push(FinishedChoice { reason, status: ChoiceStatus::new(meaning, content) });
         }
-        if reasons.is_empty() {
-            reasons.extend(missing().map(|reason| (reason, ChoiceStatus::Unfinished)));
+        if choices.is_empty() && needs_reason {
+            choices.push(FinishedChoice { reason: None, status: ChoiceStatus::Unfinished });
         }
-        reasons.into_iter().unzip()
+        choices
     }
 
     fn report_text(

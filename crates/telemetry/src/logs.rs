@@ -153,7 +153,7 @@ impl AttributeWriter for SdkLogRecord {
         self.add_attribute([namespace, name].concat(), value.to_owned());
     }
 
-    fn names(&mut self, attribute: Attribute, values: &[Name]) {
+    fn names(&mut self, attribute: Attribute, values: &[&Name]) {
         let values = values.iter().map(|name| AnyValue::from(name.as_str().to_owned())).collect();
         self.add_attribute(attribute.key, AnyValue::ListAny(Box::new(values)));
     }

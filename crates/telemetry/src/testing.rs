@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{Operation, RateLimit, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_measure::record::{
-    Call, ChoiceStatus, Completeness, ConnectionSample, Cost, Http, LengthBucket, LengthBuckets,
-    MetricLabels, Network, Outcome, Output, Record, Verdict, WarmupState,
+    Call, ChoiceStatus, Completeness, ConnectionSample, Cost, FinishedChoice, Http, LengthBucket,
+    LengthBuckets, MetricLabels, Network, Outcome, Output, Record, Verdict, WarmupState,
 };
 use tokengauge_measure::timing::{Rates, Stalls, Timestamps};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
@@ -187,8 +187,7 @@ pub fn streamed() -> Record {
             response_model: name("gpt-4o-2024-08-06"),
             service_tier: name("default"),
             system_fingerprint: name("fp_1"),
-            finish_reasons: name("stop").into_iter().collect(),
-            choices: vec![ChoiceStatus::Complete],
+            choices: vec![FinishedChoice { reason: name("stop"), status: ChoiceStatus::Complete }],
             length_buckets: LengthBuckets {
                 input: Some(LengthBucket::Below128),
                 output: Some(LengthBucket::From128),
@@ -232,7 +231,6 @@ pub fn refused() -> Record {
         call.request.stream = None;
         call.response_id = None;
         call.response_model = None;
-        call.finish_reasons = Vec::new();
         call.choices = Vec::new();
         call.usage = None;
         call.output = None;

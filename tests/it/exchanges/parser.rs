@@ -8,15 +8,11 @@ use tokengauge_llm::count::Source;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_llm::{ResponseParser, ResponseSummary};
 use tokengauge_measure::record::{Completeness, Record};
-use tokengauge_types::label::Name;
 
 use super::fixture::{Fixture, SWITCHING};
 
 /// Size of each piece of a response, in bytes.
 const PIECE: usize = 100;
-
-/// Finish reason that the observer assigns to a choice of a truncated stream.
-const TRUNCATED: &str = "error";
 
 #[test]
 fn parser_reads_what_the_observer_reads() {
@@ -55,7 +51,7 @@ fn parse(fixture: &Fixture, pieces: &[&[u8]]) -> (ResponseSummary, u64) {
 }
 
 fn facts_of_summary(summary: &ResponseSummary) -> Value {
-    let reasons = summary.finish_reasons.iter().map(|(_, reason)| reason);
+    let reasons: Vec<_> = summary.finish_reasons.iter().map(|(_, reason)| reason).collect();
     let tokens = summary.tokens;
     json!({
         "request": summary.request,
@@ -63,7 +59,7 @@ fn facts_of_summary(summary: &ResponseSummary) -> Value {
         "id": summary.id,
         "service_tier": summary.service_tier,
         "system_fingerprint": summary.system_fingerprint,
-        "finish_reasons": provider_reasons(reasons, summary.is_complete),
+        "finish_reasons": reasons,
         "usage": summary.usage,
         "timings": summary.timings,
         "tokens": tokens_or_none((tokens.native, tokens.standard, tokens.by_kind), tokens.source),
@@ -83,7 +79,7 @@ fn facts_of_record(record: &Record) -> Value {
         "id": call.response_id,
         "service_tier": call.service_tier,
         "system_fingerprint": call.system_fingerprint,
-        "finish_reasons": provider_reasons(call.finish_reasons.iter(), complete),
+        "finish_reasons": call.finish_reasons().collect::<Vec<_>>(),
         "usage": call.usage,
         "timings": call.timings,
         "tokens": output.map_or(Value::Null, |output| {
@@ -94,12 +90,6 @@ fn facts_of_record(record: &Record) -> Value {
         "complete": complete,
         "parse_errors": parse_errors(&record.anomalies),
     })
-}
-
-/// Returns the provider's finish reasons. The observer adds a reason to a truncated stream.
-fn provider_reasons<'a>(reasons: impl Iterator<Item = &'a Name>, complete: bool) -> Value {
-    let given = reasons.map(Name::as_str).filter(|reason| complete || *reason != TRUNCATED);
-    json!(given.collect::<Vec<_>>())
 }
 
 /// Returns the token counts: in the model's encoding, in the standard encoding and by kind. Returns null if no text was

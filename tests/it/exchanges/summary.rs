@@ -70,8 +70,9 @@ fn call(call: &Call, put: &mut impl FnMut(&str, Value)) {
     put("response_model", json!(call.response_model));
     put("service_tier", json!(call.service_tier));
     put("system_fingerprint", json!(call.system_fingerprint));
-    if !call.finish_reasons.is_empty() {
-        put("finish_reasons", json!(call.finish_reasons));
+    let finish_reasons: Vec<_> = call.finish_reasons().collect();
+    if !finish_reasons.is_empty() {
+        put("finish_reasons", json!(finish_reasons));
     }
     put("usage", json!(call.usage));
     if let Some(output) = &call.output {

@@ -112,7 +112,7 @@ pub fn assemble(
     api: Api,
     request: RequestCapture,
     response: Option<&ResponseCapture>,
-    finish_reasons: &[Name],
+    finish_reasons: &[Option<Name>],
 ) -> CapturedContent {
     let policy = Arc::clone(request.policy());
     let mut content = CapturedContent::default();

@@ -55,6 +55,7 @@ impl ResponseCapture {
             | Event::Failed { .. }
             | Event::Tier { .. }
             | Event::Timings(_)
+            | Event::Answered
             | Event::Done
             | Event::ParseError(_) => {}
         }
@@ -65,7 +66,7 @@ impl ResponseCapture {
     }
 
     /// Returns one message for each choice that has content, in the order of choices.
-    pub(super) fn messages(&self, redact: &Redactor, reasons: &[Name]) -> Vec<Value> {
+    pub(super) fn messages(&self, redact: &Redactor, reasons: &[Option<Name>]) -> Vec<Value> {
         let mut choices: Vec<u32> = self.pieces.iter().map(|piece| piece.choice).collect();
         choices.sort_unstable();
         choices.dedup();
@@ -74,7 +75,11 @@ impl ResponseCapture {
             let of_choice = self.pieces.iter().filter(|piece| piece.choice == choice);
             let parts = of_choice.map(|piece| piece.write(redact)).collect();
             let mut message = parts::message("assistant", None, parts);
-            parts::add(&mut message, "finish_reason", reasons.get(place).map(Name::as_str));
+            parts::add(
+                &mut message,
+                "finish_reason",
+                reasons.get(place).and_then(Option::as_ref).map(Name::as_str),
+            );
             messages.push(message);
         }
         messages

@@ -32,7 +32,7 @@ fn captured(
     let mut take = |frame: Frame<'_>| {
         reader.read(&frame, &mut |event| {
             if let crate::dialect::Event::Stopped { reason, .. } = &event {
-                reasons.extend(Name::new(reason));
+                reasons.push(Name::new(reason));
             }
             if let Some(heard) = &mut heard {
                 heard.event(&event);

@@ -134,6 +134,7 @@ apis! {
     ];
     CloudflareRun = Cloudflare "cloudflare.run", Chat, Single, "cloudflare", [];
     AlephAlphaComplete = AlephAlpha "aleph_alpha.complete", TextCompletion, Single, "aleph_alpha", ["/complete"];
+    LmStudioChat = LmStudio "lm_studio.chat", Chat, Single, "lm_studio", ["/api/v1/chat"];
 }
 
 impl Serialize for Api {
@@ -157,6 +158,52 @@ impl Api {
     /// finish reason is incomplete.
     pub const fn stops_each_choice(self) -> bool {
         matches!(self, Self::OpenAiChat | Self::OpenAiCompletions)
+    }
+
+    /// Whether every complete stream has a choice.
+    pub const fn has_choice_in_each_stream(self) -> bool {
+        matches!(
+            self,
+            Self::OpenAiChat
+                | Self::OpenAiCompletions
+                | Self::WatsonxChat
+                | Self::AnthropicMessages
+        )
+    }
+
+    /// Whether every successful response has a body. The transcript of silence is an empty text.
+    pub const fn has_body(self) -> bool {
+        !matches!(self, Self::OpenAiTranscription)
+    }
+
+    /// Whether the readers know all forms of a successful JSON body. They do not if the model or the container defines
+    /// the form, or if a filter may leave out the result.
+    pub const fn has_answer_in_each_body(self) -> bool {
+        match self.family() {
+            Family::OpenAi => !matches!(
+                self,
+                Self::OpenAiTranscription
+                    | Self::OpenAiSpeech
+                    | Self::OpenAiInputTokens
+                    | Self::OpenAiStoredResponse
+            ),
+            Family::Anthropic => !matches!(self, Self::AnthropicCountTokens),
+            Family::Google => matches!(
+                self,
+                Self::GeminiGenerateContent | Self::GeminiInteractions | Self::GeminiEmbeddings
+            ),
+            Family::Bedrock => matches!(self, Self::BedrockConverse),
+            Family::Cohere
+            | Family::Ollama
+            | Family::LlamaCpp
+            | Family::Sglang
+            | Family::Vllm
+            | Family::Watsonx
+            | Family::DashScope
+            | Family::AlephAlpha
+            | Family::LmStudio => true,
+            Family::Tgi | Family::Triton | Family::Replicate | Family::Cloudflare => false,
+        }
     }
 
     /// Returns the requested output type (`gen_ai.output.type`) if the API implies one.

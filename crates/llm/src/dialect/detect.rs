@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use percent_encoding::percent_decode_str;
 
 use super::normal_path::normalize;
-use super::{Api, Family};
+use super::{Api, Family, provider_by_host};
 use tokengauge_types::label::Name;
 
 /// The parts of a request from which its API is detected.
@@ -63,8 +63,8 @@ const GOOGLE_METHODS: [(&str, Api, Option<bool>); 10] = [
     ("batchEmbedContents", Api::GeminiEmbeddings, None),
     ("asyncBatchEmbedContent", Api::GeminiEmbeddings, None),
     ("predict", Api::VertexPredict, None),
-    ("rawPredict", Api::AnthropicMessages, Some(false)),
-    ("streamRawPredict", Api::AnthropicMessages, Some(true)),
+    ("rawPredict", Api::OpenAiChat, Some(false)),
+    ("streamRawPredict", Api::OpenAiChat, Some(true)),
 ];
 
 /// Bedrock: actions after the model, `/model/NAME/ACTION`.
@@ -88,8 +88,9 @@ static SUFFIXES: LazyLock<HashMap<&str, Vec<(&str, Api)>>> = LazyLock::new(|| {
 });
 
 /// Path suffixes that servers with other APIs also use.
-const SHARED_SUFFIXES: [&str; 11] = [
+const SHARED_SUFFIXES: [&str; 12] = [
     "/v1/chat",
+    "/api/v1/chat",
     "/v1/generate",
     "/generate",
     "/generate_stream",
@@ -130,6 +131,29 @@ pub fn is_hint(hint: &str) -> bool {
     family || Api::ALL.iter().any(|api| api.as_str() == hint)
 }
 
+/// Returns whether nothing but a call of `found` can have this target. Other targets only look like a call: many
+/// services have paths such as `/api/chat` or `/surveys/4/responses`.
+pub fn is_certain(facts: &RequestTarget<'_>, found: &DetectedApi) -> bool {
+    let has_header = facts.anthropic && found.api.family() == Family::Anthropic;
+    if facts.hint.is_some()
+        || has_header
+        || facts.host.is_some_and(|host| provider_by_host(host).is_some())
+    {
+        return true;
+    }
+    let path = normalize(facts.path);
+    let path = path.trim_end_matches('/');
+    let is_specific = |suffix: &&str| {
+        // Web applications have such paths, too.
+        let before = path.strip_suffix(suffix).filter(|_| !suffix.starts_with("/api/"));
+        let has_two_segments = suffix.matches('/').count() > 1;
+        before.is_some_and(|it| has_two_segments || it.is_empty() || it.ends_with("/v1"))
+    };
+    let suffixes = found.api.paths();
+    !found.body_decides
+        && (found.model.is_some() || suffixes.is_empty() || suffixes.iter().any(is_specific))
+}
+
 fn by_path(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     let path = facts.path.trim_end_matches('/');
     if facts.method == http::Method::GET {
@@ -154,16 +178,17 @@ fn google(path: &str) -> Option<DetectedApi> {
     let (_, api, stream) = GOOGLE_METHODS.iter().find(|(known, _, _)| *known == verb)?;
     let publisher =
         before.rsplit_once("/publishers/").and_then(|(_, after)| after.split('/').next());
-    let raw = matches!(api, Api::AnthropicMessages);
-    let api = match publisher {
-        // For a raw prediction, models of other publishers respond in OpenAI's format.
-        Some(publisher) if raw && publisher != "anthropic" => Api::OpenAiChat,
+    let (api, body_decides) = match (api, publisher) {
+        (Api::VertexPredict, _) => prediction_api(model),
         // The body names the model.
-        Some(_) if raw && model == "count-tokens" => return Some(plain(Api::AnthropicCountTokens)),
-        _ => *api,
+        (Api::OpenAiChat, Some("anthropic")) if model == "count-tokens" => {
+            return Some(plain(Api::AnthropicCountTokens));
+        }
+        (Api::OpenAiChat, Some("anthropic")) => (Api::AnthropicMessages, false),
+        // A raw request passes the body on to the container or to the publisher, mostly in OpenAI's format.
+        (Api::OpenAiChat, _) => (Api::OpenAiChat, true),
+        _ => (*api, false),
     };
-    let (api, body_decides) =
-        if api == Api::VertexPredict { prediction_api(model) } else { (api, false) };
     let named = ["/models", "/tunedModels", "/endpoints"];
     let named = named.iter().any(|parent| before.ends_with(parent));
     Some(DetectedApi {
@@ -376,6 +401,7 @@ mod tests {
         ("/completion", Api::LlamaCppCompletion),
         ("/endpoints/my-endpoint/invocations", Api::SageMakerInvocations),
         ("/complete", Api::AlephAlphaComplete),
+        ("/api/v1/chat", Api::LmStudioChat),
         ("/api/v1/services/aigc/text-generation/generation", Api::DashScopeGeneration),
         ("/api/v1/services/embeddings/text-embedding/text-embedding", Api::DashScopeEmbeddings),
         (
@@ -549,6 +575,8 @@ mod tests {
             "/endpoints/e/invocations",
             "/serving-endpoints/e/invocations",
             "/v1/projects/p/locations/l/endpoints/123:predict",
+            "/v1/projects/p/locations/l/endpoints/123:rawPredict",
+            "/v1/projects/p/locations/l/publishers/mistralai/models/m:streamRawPredict",
         ] {
             assert!(decides(path), "{path}");
         }
@@ -561,6 +589,7 @@ mod tests {
             "/model/m/converse",
             "/model/amazon.titan-embed-text-v2%3A0/invoke",
             "/v1/projects/p/locations/l/publishers/google/models/gemini-embedding-001:predict",
+            "/v1/projects/p/locations/l/publishers/anthropic/models/claude-x@1:rawPredict",
         ] {
             assert!(!decides(path), "{path}");
         }
@@ -592,6 +621,30 @@ mod tests {
         assert_eq!(fetch("/v1/models"), None);
         assert_eq!(fetch("/v1/chat/completions"), None);
         assert_eq!(detect(&asked(&http::Method::DELETE, "/v1/responses/resp_1")), None);
+    }
+
+    #[test]
+    fn only_specific_targets_are_certain() {
+        let of = |host, path| {
+            let method = http::Method::POST;
+            let facts = RequestTarget { host: Some(host), ..asked(&method, path) };
+            is_certain(&facts, &detect(&facts).unwrap())
+        };
+        for path in [
+            "/v1/chat/completions",
+            "/gateway/chat/completions",
+            "/embeddings",
+            "/gateway/v1/embeddings",
+            "/openai/deployments/d/embeddings",
+            "/v1beta/models/gemini-2.5-pro:generateContent",
+            "/model/m/converse",
+        ] {
+            assert!(of("127.0.0.1:8000", path), "{path}");
+        }
+        for path in ["/api/chat", "/surveys/4/responses", "/v1/chat", "/generate", "/", "/rerank"] {
+            assert!(!of("127.0.0.1:8000", path), "{path}");
+        }
+        assert!(of("api.cohere.com", "/v1/chat"));
     }
 
     #[test]

@@ -6,41 +6,35 @@
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
-use super::lenient::{FromAny, impl_lenient};
+use super::lenient::{FromAny, Text, impl_lenient};
 use super::{Event, EventSink};
 
-/// Kinds of errors that an API attributes to the client. Used where no HTTP status shows the cause: in streams, in
-/// batches of responses and in sessions.
-const CLIENT_ERRORS: [&str; 14] = [
-    // OpenAI, Anthropic and most compatible APIs.
-    "invalid_request_error",
-    // Anthropic.
-    "authentication_error",
-    "permission_error",
-    "not_found_error",
-    "request_too_large",
-    // vLLM and SGLang.
-    "BadRequestError",
-    "BadRequest",
-    // TGI.
-    "validation",
-    // Google.
-    "INVALID_ARGUMENT",
-    "UNAUTHENTICATED",
-    "PERMISSION_DENIED",
-    "NOT_FOUND",
-    // AWS, whose event streams write the second with a small letter.
-    "AccessDeniedException",
-    "ValidationException",
-];
+/// Words that servers write into an error field if there is no error.
+const NO_ERRORS: [&str; 8] = ["0", "200", "null", "none", "nil", "undefined", "ok", "success"];
 
-/// Whether a stream message contains an error: an object, a text, or a list that begins with an object or a text.
+/// Keys of an error object that describe the error. An object without any of them, or with empty values only, is no
+/// error.
+const DETAIL_KEYS: [&str; 9] =
+    ["message", "msg", "detail", "details", "description", "type", "code", "status", "error"];
+
+/// Returns whether the value of an error field describes an error.
+pub fn states_error(word: &str) -> bool {
+    let word = word.trim_ascii();
+    !word.is_empty() && !NO_ERRORS.iter().any(|none| none.eq_ignore_ascii_case(word))
+}
+
+/// Whether a stream message contains an error: a text, an object with a message, a code or a type, or a list that
+/// begins with one of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HasError(pub bool);
 
 impl<'de> FromAny<'de> for HasError {
     fn copied(text: &str) -> Self {
-        Self(!text.is_empty())
+        Self(states_error(text))
+    }
+
+    fn number(number: u64) -> Self {
+        Self(!matches!(number, 0 | 200))
     }
 
     fn seq<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
@@ -50,8 +44,15 @@ impl<'de> FromAny<'de> for HasError {
     }
 
     fn map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Self(true))
+        let mut has_detail = false;
+        while let Some(Text(key)) = map.next_key()? {
+            if DETAIL_KEYS.contains(&&*key) {
+                has_detail |= map.next_value::<Self>()?.0;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Self(has_detail))
     }
 }
 
@@ -86,15 +87,6 @@ impl ErrorDetail {
                 out(event);
             }
         }
-    }
-}
-
-/// Returns whether the client caused an error of this kind. A kind can be an HTTP status. 408 and 429 do not count,
-/// because the backend lacked time or capacity.
-pub fn blames_client(kind: &str) -> bool {
-    match kind.parse::<u16>() {
-        Ok(status) => matches!(status, 400..=499) && !matches!(status, 408 | 429),
-        Err(_) => CLIENT_ERRORS.iter().any(|known| kind.eq_ignore_ascii_case(known)),
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Event<'a> {
     Tier { service_tier: Option<&'a str>, system_fingerprint: Option<&'a str> },
     /// Durations that the backend reported. A later value overwrites an earlier value of the same field.
     Timings(&'a Timings),
+    /// The JSON body is a response of its API, even if it contains no text.
+    Answered,
     /// The end marker of the stream, such as `[DONE]`.
     Done,
     /// The input was malformed.

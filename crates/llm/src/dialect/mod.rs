@@ -23,11 +23,14 @@ mod emit;
 mod engines;
 mod errors;
 mod event;
+mod fault;
+mod finish;
 mod form;
 mod google;
 pub mod headers;
 mod json;
 mod lenient;
+mod lm_studio;
 mod normal_path;
 mod openai;
 mod provider;
@@ -43,9 +46,10 @@ mod testing;
 mod usage;
 
 pub use api::{Api, Operation};
-pub use detect::{DetectedApi, RequestTarget, detect, is_hint};
-pub use errors::blames_client;
+pub use detect::{DetectedApi, RequestTarget, detect, is_certain, is_hint};
 pub use event::{ByModality, Event, EventSink, Part, RequestFacts, TextKind, Timings, Usage};
+pub use fault::{ErrorFacts, blames_client};
+pub use finish::FinishMeaning;
 pub use openai::Realtime;
 pub use provider::{provider_by_headers, provider_by_host};
 pub use rate_limits::{RateLimit, RateLimits};
@@ -53,6 +57,7 @@ pub use request_reader::RequestReader;
 
 use crate::budget::RequestBudget;
 use crate::frame::Frame;
+use finish::FailedChoices;
 use request::RequestPaths;
 use response::FormatReader;
 use table::TableReader;
@@ -79,22 +84,34 @@ named! {
         DashScope = "dashscope",
         Cloudflare = "cloudflare",
         AlephAlpha = "aleph_alpha",
+        LmStudio = "lm_studio",
     }
 }
 
 /// Reads the response of one call.
 #[derive(Debug)]
-pub struct ResponseReader(Reader);
+pub struct ResponseReader {
+    reader: Reader,
+    failed_choices: FailedChoices,
+}
 
 impl ResponseReader {
     /// Creates a reader for the response to `request`. If `status` is an error, the body is read only as an error.
     pub fn new(api: Api, request: &RequestFacts, status: u16, budget: &RequestBudget) -> Self {
-        Self(reader(api, request, is_error(status), budget))
+        let reader = reader(api, request, is_error(status), budget);
+        Self { reader, failed_choices: FailedChoices::new(api) }
     }
 
     /// Reads the next frame (a message or a piece of the body) and passes its events to `out`.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
-        self.0.read(frame, out);
+        let Self { reader, failed_choices } = self;
+        reader.read(frame, &mut |event| {
+            failed_choices.observe(&event);
+            out(event);
+        });
+        if !matches!(frame, Frame::BodyChunk(_)) {
+            failed_choices.end(out);
+        }
     }
 }
 
@@ -133,6 +150,7 @@ readers! {
     Generate(FormatReader<google::Generate>),
     Invoke(bedrock::Invoke),
     Replicate(replicate::Replicate),
+    LmStudio(FormatReader<lm_studio::LmStudio>),
 }
 
 /// Returns a reader for the response to `request`. `failed` is set if the status is an error.
@@ -143,6 +161,7 @@ fn reader(api: Api, request: &RequestFacts, failed: bool, budget: &RequestBudget
         Family::Google => return google::reader(api, request, failed),
         Family::Bedrock => return bedrock::reader(api, failed, budget),
         Family::Replicate => return replicate::Replicate::new(failed).into(),
+        Family::LmStudio => return lm_studio::reader(failed, budget),
         Family::Watsonx if api == Api::WatsonxChat => {
             return openai::reader(Api::OpenAiChat, failed, budget);
         }
@@ -174,6 +193,7 @@ pub fn request_paths(api: Api) -> &'static RequestPaths {
         Family::DashScope => &clouds::DASHSCOPE_REQUEST,
         Family::Cloudflare => &clouds::CLOUDFLARE_REQUEST,
         Family::AlephAlpha => &clouds::ALEPH_ALPHA_REQUEST,
+        Family::LmStudio => &lm_studio::REQUEST,
         Family::Ollama => &engines::OLLAMA_REQUEST,
         Family::Tgi | Family::LlamaCpp | Family::Sglang | Family::Vllm | Family::Triton => {
             &engines::REQUEST

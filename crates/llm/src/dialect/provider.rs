@@ -22,7 +22,12 @@ const PROVIDERS: &[Provider] = &[
         .with_headers(&["x-ms-deployment-name", "azureml-model-session"]),
     Provider::new(
         "azure.ai.inference",
-        &["services.ai.azure.com", "models.ai.azure.com", "inference.ai.azure.com"],
+        &[
+            "services.ai.azure.com",
+            "models.ai.azure.com",
+            "inference.ai.azure.com",
+            "inference.ml.azure.com",
+        ],
     ),
     Provider::new("anthropic", &["api.anthropic.com"]),
     Provider::new("cohere", &["cohere.com", "cohere.ai"]),
@@ -31,6 +36,7 @@ const PROVIDERS: &[Provider] = &[
     Provider::new("gcp.vertex_ai", &["aiplatform.googleapis.com"]),
     Provider::new("groq", &["api.groq.com"]).with_headers(&["x-groq-region"]),
     Provider::new("ibm.watsonx.ai", &["ml.cloud.ibm.com"]),
+    Provider::new("minimax", &["api.minimax.io", "api.minimaxi.com", "api.minimax.chat"]),
     Provider::new("mistral_ai", &["mistral.ai"]),
     Provider::new("moonshot_ai", &["api.moonshot.ai", "api.moonshot.cn"]),
     Provider::new("perplexity", &["api.perplexity.ai"]),

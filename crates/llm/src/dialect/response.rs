@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::delta_template::{DeltaTemplate, ObservedMessage};
 use super::errors::ErrorDetail;
-use super::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, identifier};
+use super::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, Value, identifier};
 use super::lenient::List;
 use super::repair;
 use super::{Event, EventSink};
@@ -36,6 +36,9 @@ pub trait Format: fmt::Debug {
     /// Translates one message of a stream. Errors in the message are emitted as [`Event::Failed`].
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink);
 
+    /// Returns whether a value of this field, even an empty one, shows that a JSON body is a response of the format.
+    fn is_answer(field: Self::Field) -> bool;
+
     /// Translates one value of a JSON body.
     fn value(&mut self, field: Self::Field, found: Found<'_>, out: &mut impl EventSink);
 
@@ -58,6 +61,12 @@ pub struct Message<'m> {
 /// A parsed message that can contain an error.
 pub trait ErrorReport {
     fn is_error(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the message has nothing that every message of the format has. Its keys then show whether it is
+    /// an error.
+    fn may_be_error(&self) -> bool {
         false
     }
 
@@ -138,9 +147,12 @@ impl<'m> Message<'m> {
         if !self.is_error {
             read(message, out);
         }
-        if self.is_error || message.is_error() {
+        let is_error = self.is_error || message.is_error();
+        if is_error || message.may_be_error() {
             let errors = scan_errors(M::error_paths(), self.data);
-            out(Event::Failed { kind: errors.kind() });
+            if is_error || errors.is_error() {
+                out(Event::Failed { kind: errors.kind() });
+            }
         }
     }
 
@@ -193,6 +205,8 @@ pub struct FormatReader<F: Format> {
     detail: ErrorDetail,
     /// Whether the stream has ended.
     is_done: bool,
+    /// Whether the JSON body has a value of [`Format::is_answer`].
+    is_answer: bool,
     /// `None` if every message is parsed.
     template: Option<DeltaTemplate>,
 }
@@ -207,6 +221,7 @@ impl<F: Format> FormatReader<F> {
             failed,
             detail: ErrorDetail::None,
             is_done: false,
+            is_answer: false,
             template: None,
         }
     }
@@ -234,6 +249,9 @@ impl<F: Format> FormatReader<F> {
 
     fn message(&mut self, name: &[u8], data: &[u8], out: &mut impl EventSink) {
         if data.is_empty() {
+            if name == b"error" {
+                self.fail(None, out);
+            }
             return;
         }
         if let Some(event) = self.template.as_ref().and_then(|known| known.read(name, data)) {
@@ -285,9 +303,11 @@ impl<F: Format> FormatReader<F> {
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
         let new = || Box::new(JsonScanner::new(format.paths()));
         let body = self.body.get_or_insert_with(new);
+        let is_answer = &mut self.is_answer;
         let mut out = detail.filter(out);
         body.push(bytes, &mut |field, found| {
             if !failed {
+                *is_answer |= found.value != Value::Null && F::is_answer(field);
                 format.value(field, found, &mut out);
             }
         });
@@ -298,6 +318,7 @@ impl<F: Format> FormatReader<F> {
             return;
         };
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
+        let is_answer = self.is_answer;
         let mut out = detail.filter(out);
         let outcome = body.finish(&mut |field, found| {
             if !failed {
@@ -311,6 +332,9 @@ impl<F: Format> FormatReader<F> {
         if is_error {
             let kind = body.errors().kind();
             out(Event::Failed { kind });
+        }
+        if is_answer {
+            out(Event::Answered);
         }
         // The body of an error status can be a web page or empty. Both are not malformed.
         match outcome {

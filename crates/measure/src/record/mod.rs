@@ -9,7 +9,7 @@ mod outcome;
 mod output;
 mod websocket;
 
-pub use choice::{ChoiceContent, ChoiceStatus};
+pub use choice::{ChoiceContent, ChoiceStatus, FinishedChoice};
 pub use length_buckets::{LengthBucket, LengthBuckets};
 pub use outcome::{ResponseSummary, classify};
 pub use output::{Output, TokenCounts};
@@ -146,11 +146,8 @@ pub struct Call {
     pub response_model: Option<Name>,
     pub service_tier: Option<Name>,
     pub system_fingerprint: Option<Name>,
-    /// Finish reasons as sent by the provider, one per choice (alternative answer) in order. `error` marks a choice
-    /// without a finish reason.
-    pub finish_reasons: Vec<Name>,
-    /// Status of each choice, one per finish reason.
-    pub choices: Vec<ChoiceStatus>,
+    /// The choices (alternative answers), in order.
+    pub choices: Vec<FinishedChoice>,
     /// Token usage as reported by the provider, converted to a common form.
     pub usage: Option<Usage>,
     /// Durations of phases in the backend, as the backend reports them.
@@ -176,6 +173,13 @@ pub struct Call {
     pub verdicts: Vec<(Label, Verdict)>,
     /// Request and response content, if the route captures it.
     pub content: Option<Box<CapturedContent>>,
+}
+
+impl Call {
+    /// Returns the finish reasons that the provider sent, in the order of the choices.
+    pub fn finish_reasons(&self) -> impl Iterator<Item = &Name> {
+        self.choices.iter().filter_map(|choice| choice.reason.as_ref())
+    }
 }
 
 /// Amount of money. Only amounts in the same currency are added up.

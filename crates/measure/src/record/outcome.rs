@@ -1,9 +1,9 @@
 //! Outcome of a request, its error source (who caused the error), and its `error.type`.
 
 use crate::record::Outcome;
-use tokengauge_llm::dialect::blames_client;
+use tokengauge_llm::dialect::ErrorFacts;
 use tokengauge_types::event::{Ending, ErrorSource, UpstreamFailure};
-use tokengauge_types::label::Name;
+use tokengauge_types::label::{Label, Name};
 
 /// Facts about the response, collected by the end of the request.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,8 @@ pub struct ResponseSummary {
     pub failed: bool,
     /// The provider's error type or code.
     pub failure: Option<Name>,
+    /// The provider of the call. `None` for plain HTTP.
+    pub provider: Option<Label>,
     /// Whether the proxy generated the response itself.
     pub own: bool,
 }
@@ -30,8 +32,7 @@ pub struct ResponseSummary {
 /// Clients do close after the final event. A stream that HTTP delivered completely does not count as truncated if its
 /// end was not observed.
 ///
-/// An error status below 500 is the client's fault. The exceptions are 408 and 429, which mean that the backend lacked
-/// capacity or time. If the status reports success, the provider's kind of error decides.
+/// [`ErrorFacts::blames_client`] decides whether the client or the upstream caused an error that the upstream reported.
 pub fn classify(
     ending: Ending,
     answered: &ResponseSummary,
@@ -76,13 +77,14 @@ fn failed(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, 
         return (Outcome::Error, ErrorSource::Upstream, Name::new(failure_word(failure)));
     }
     let status = answered.status.filter(|status| *status >= 400);
-    let status = status.and_then(|status| Name::new(&status.to_string()));
-    let decisive = status.as_ref().or(answered.failure.as_ref());
-    let error_source = if decisive.is_some_and(|kind| blames_client(kind.as_str())) {
-        ErrorSource::Client
-    } else {
-        ErrorSource::Upstream
+    let facts = ErrorFacts {
+        provider: answered.provider.as_ref().map(Label::as_str),
+        status,
+        kind: answered.failure.as_ref().map(Name::as_str),
     };
+    let status = status.and_then(|status| Name::new(&status.to_string()));
+    let error_source =
+        if facts.blames_client() { ErrorSource::Client } else { ErrorSource::Upstream };
     let kind = answered.failure.clone().or(status);
     (Outcome::Error, error_source, kind.or_else(|| Name::new("_OTHER")))
 }

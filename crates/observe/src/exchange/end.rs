@@ -52,6 +52,10 @@ impl Exchange {
             call.request_end(false);
             call.response_end(at, ending == Ending::Complete, &mut self.points, out);
         }
+        if ending == Ending::Complete {
+            self.call.take_if(|call| call.is_contradicted(self.response_bytes));
+            self.call.iter_mut().for_each(|call| call.require_answer());
+        }
         let websocket = self.websocket().copied();
         let (outcome, error_source, error_type) = match &websocket {
             Some(socket) => {
@@ -117,6 +121,7 @@ impl Exchange {
             lost: call.is_some_and(ApiCall::is_lost),
             failed: call.is_some_and(|call| call.answer.facts.failed),
             failure: call.and_then(|call| call.answer.facts.error_type.clone()),
+            provider: call.map(|call| call.provider(&self.open.route)),
         }
     }
 

@@ -109,7 +109,7 @@ impl Exchange {
     /// Detects the API that the request calls.
     pub(crate) fn detect_call(&mut self, tokenizers: &Tokenizers) {
         let found = detect(&self.open);
-        let call = |found| ApiCall::new(&found, &self.open, tokenizers, &self.budget);
+        let call = |found| ApiCall::new(found, &self.open, tokenizers, &self.budget);
         self.call = found.map(|found| Box::new(call(found)));
         // Only the detection needs the whole path.
         self.open.whole_path = None;

@@ -133,7 +133,7 @@ fn client_closed_after_the_final_event() {
     let call = record.call.unwrap();
     assert_eq!(call.complete, Completeness::True);
     assert_eq!(call.output.map(|output| output.tokens), Some(2.0));
-    let reasons: Vec<_> = call.finish_reasons.iter().map(|it| it.as_str()).collect();
+    let reasons: Vec<_> = call.finish_reasons().map(|it| it.as_str()).collect();
     assert_eq!(reasons, ["stop"], "no reason is added");
 }
 

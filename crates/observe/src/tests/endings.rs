@@ -204,7 +204,7 @@ fn ending(cell: &Cell) -> Ending {
 /// Returns the facts of the record and the metrics, as `docs/reference/outcomes.md` names them.
 pub(super) fn facts_of(record: &Record, metrics: &str) -> Facts {
     let call = record.call.as_ref().unwrap();
-    let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
+    let reasons: Vec<_> = call.finish_reasons().map(Name::as_str).collect();
     Facts {
         status: record.http.status.map(|status| status.to_string()),
         outcome: record.outcome.as_str().to_owned(),

@@ -1,6 +1,7 @@
 //! Tests of exchanges at literal timestamps, without clock, socket or sleep.
 
 mod accounting;
+mod answers;
 mod backends;
 mod deadlines;
 mod encodings;
@@ -348,7 +349,8 @@ fn counts_tokens_until_the_client_leaves() {
     assert_eq!((record.outcome, record.error_source), (Outcome::Cancelled, ErrorSource::Client));
     let call = record.call.unwrap();
     assert_eq!((call.complete, call.output.unwrap().counted), (Completeness::Cut, 2));
-    assert_eq!(call.finish_reasons, [Name::new("error").unwrap()], "the missing reason is added");
+    assert_eq!(call.finish_reasons().count(), 0, "no reason was received");
+    assert_eq!(call.choices[0].status, ChoiceStatus::Unfinished);
 }
 
 #[test]
@@ -386,15 +388,16 @@ fn told(events: &[&str]) -> (Outcome, Completeness, String, Vec<ChoiceStatus>) {
     }
     let record = play.complete(400);
     let call = record.call.unwrap();
-    let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
-    (record.outcome, call.complete, reasons.join(" "), call.choices)
+    let reasons: Vec<_> = call.finish_reasons().map(Name::as_str).collect();
+    let statuses = call.choices.iter().map(|choice| choice.status).collect();
+    (record.outcome, call.complete, reasons.join(" "), statuses)
 }
 
 #[test]
 fn an_end_marker_after_an_error_does_not_complete_a_stream() {
     let unfinished = vec![ChoiceStatus::Unfinished];
     let error = r#"{"error":{"type":"server_error","message":"x"}}"#;
-    let expected = (Outcome::Error, Completeness::Cut, "error".to_owned(), unfinished);
+    let expected = (Outcome::Error, Completeness::Cut, String::new(), unfinished);
     assert_eq!(told(&[error, "[DONE]"]), expected);
     assert_eq!(told(&[error]), expected);
 }
@@ -402,12 +405,62 @@ fn an_end_marker_after_an_error_does_not_complete_a_stream() {
 #[test]
 fn a_choice_without_a_finish_reason_did_not_finish() {
     let unfinished = vec![ChoiceStatus::Unfinished];
-    let expected = (Outcome::Ok, Completeness::True, "error".to_owned(), unfinished);
+    let expected = (Outcome::Ok, Completeness::True, String::new(), unfinished);
     assert_eq!(told(&["[DONE]"]), expected);
     let stopped = chunk("{}", r#""stop""#);
     let complete = vec![ChoiceStatus::Complete];
     let expected = (Outcome::Ok, Completeness::True, "stop".to_owned(), complete);
     assert_eq!(told(&[&stopped, "[DONE]"]), expected);
+}
+
+#[test]
+fn only_received_finish_reasons_are_exported() {
+    let one = r#"{"choices":[{"index":1,"delta":{"content":"b"}}]}"#;
+    let stopped = chunk("{}", r#""stop""#);
+    let (outcome, _, reasons, statuses) = told(&[one, &stopped, &usage(3, 0), "[DONE]"]);
+    assert_eq!((outcome, reasons.as_str()), (Outcome::Ok, "stop"));
+    assert_eq!(statuses, [ChoiceStatus::Complete, ChoiceStatus::Unfinished]);
+}
+
+#[test]
+fn a_finish_reason_of_a_failure_is_an_error_of_the_upstream() {
+    for reason in ["abort", "insufficient_system_resource", "error", "cancelled", "timeout"] {
+        let stopped = chunk("{}", &format!("{reason:?}"));
+        let (outcome, complete, reasons, statuses) = told(&[&stopped, "[DONE]"]);
+        assert_eq!((outcome, complete), (Outcome::Error, Completeness::Cut), "{reason}");
+        assert_eq!((reasons.as_str(), &*statuses), (reason, &[ChoiceStatus::Unfinished][..]));
+    }
+}
+
+#[test]
+fn a_word_for_no_finish_reason_does_not_end_a_stream() {
+    for none in ["null", "none", "None", ""] {
+        let open = chunk(r#"{"content":"c"}"#, &format!("{none:?}"));
+        let expected =
+            (Outcome::Truncated, Completeness::Cut, String::new(), vec![ChoiceStatus::Unfinished]);
+        assert_eq!(told(&[&open]), expected, "{none}");
+    }
+}
+
+#[test]
+fn usage_after_the_text_completes_a_stream_that_http_delivered() {
+    let unfinished = vec![ChoiceStatus::Unfinished];
+    let expected = (Outcome::Ok, Completeness::True, String::new(), unfinished.clone());
+    assert_eq!(told(&[&usage(2, 0)]), expected);
+    let beside = r#"{"choices":[{"index":0,"delta":{}}],"usage":{"completion_tokens":2}}"#;
+    assert_eq!(told(&[beside]), expected);
+    // The usage of a part of the response does not show that the response is complete.
+    let more = chunk(r#"{"content":"c"}"#, "null");
+    let part =
+        r#"{"choices":[{"index":0,"delta":{"content":"c"}}],"usage":{"completion_tokens":3}}"#;
+    let cut = (Outcome::Truncated, Completeness::Cut, String::new(), unfinished);
+    for events in [&[&*usage(2, 0), &more][..], &[&usage(2, 0), &more, &usage(3, 0)], &[part]] {
+        assert_eq!(told(events), cut, "{events:?}");
+    }
+    let mut play = Play::stream(STREAMED);
+    play.delta(300, r#"{"content":"Hello"}"#).event(400, &usage(1, 0));
+    let ending = Ending::UpstreamFailed(UpstreamFailure::MidBody);
+    assert_eq!(play.end(400, ending).0.outcome, Outcome::Truncated);
 }
 
 #[test]
@@ -469,7 +522,7 @@ fn non_streaming_response_has_no_first_token() {
     assert!(!call.streamed);
     assert_eq!(call.output.unwrap().counted, 2);
     assert_eq!(call.rates.total, Some(2.0), "2 tokens in 1 s");
-    assert_eq!(call.finish_reasons, [Name::new("stop").unwrap()]);
+    assert!(call.finish_reasons().eq([&Name::new("stop").unwrap()]));
 }
 
 #[test]
@@ -483,7 +536,7 @@ fn error_response_has_a_type_and_no_tokens() {
     assert!(record.error_type.is_some_and(|kind| kind.as_str().starts_with("rate_limit")));
     let call = record.call.unwrap();
     assert_eq!((call.output, call.usage), (None, None));
-    assert!(call.finish_reasons.is_empty(), "an error response has no finish reason");
+    assert!(call.choices.is_empty(), "an error response has no finish reason");
 }
 
 #[test]
@@ -566,7 +619,8 @@ fn each_choice_has_its_finish_reason() {
         .event(330, &chunk("{}", r#""stop""#))
         .event(330, "[DONE]");
     let call = play.complete(340).call.unwrap();
-    assert_eq!(call.finish_reasons, [Name::new("stop").unwrap(), Name::new("length").unwrap()]);
+    let reasons: Vec<_> = call.finish_reasons().map(Name::as_str).collect();
+    assert_eq!(reasons, ["stop", "length"]);
     assert_eq!(call.output.unwrap().counted, 3, "Hello · Good day, each choice counted on its own");
 }
 
@@ -590,7 +644,8 @@ fn reports_truncated_tool_arguments() {
     }
     play.event(410, "[DONE]");
     let call = play.complete(420).call.unwrap();
-    assert_eq!(call.choices, [ChoiceStatus::ToolJsonInvalid, ChoiceStatus::Complete]);
+    let statuses: Vec<_> = call.choices.iter().map(|choice| choice.status).collect();
+    assert_eq!(statuses, [ChoiceStatus::ToolJsonInvalid, ChoiceStatus::Complete]);
 }
 
 #[test]

@@ -272,7 +272,7 @@ fn session_sums_usage_and_has_no_rate() {
     assert_eq!(call.response_id, Name::new("sess_7"));
     assert!(!call.streamed && !call.series.stream);
     assert_eq!(call.complete, Completeness::True);
-    let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
+    let reasons: Vec<_> = call.finish_reasons().map(Name::as_str).collect();
     assert_eq!(reasons, ["completed", "cancelled"]);
     assert_eq!(call.usage, Some(usage()));
     let output = call.output.unwrap();
@@ -386,7 +386,7 @@ fn truncated_session_has_an_error_source() {
     assert_eq!((record.outcome, record.error_source), (Outcome::Truncated, ErrorSource::Upstream));
     let call = record.call.unwrap();
     assert_eq!(call.complete, Completeness::Cut);
-    assert_eq!(call.finish_reasons, [Name::new("error").unwrap()]);
+    assert_eq!(call.finish_reasons().count(), 0);
 
     let mut play = Play::session();
     play.created();

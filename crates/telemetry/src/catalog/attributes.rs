@@ -66,7 +66,7 @@ attributes! {
     DIRECTION "tokengauge.direction" Closed(&["request", "response"]), "Direction: from the client to the upstream, or back.";
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "Result of the request.";
     ERROR_SOURCE "tokengauge.error_source" Closed(&["none", "client", "upstream", "proxy"]), "Source of the error.";
-    FINISH_REASON "tokengauge.finish_reason" Gated, "Finish reason of a choice, as the provider reports it. `error`: an expected reason never arrived.";
+    FINISH_REASON "tokengauge.finish_reason" Gated, "Finish reason of a choice, as the provider reports it. Absent if the choice has none.";
     CHOICE_RESULT "tokengauge.choice_result" Closed(&["complete", "empty", "refused", "filtered", "tool_json_invalid", "unfinished"]), "Result of a choice. `empty`: nothing was generated. `tool_json_invalid`: the arguments of a tool call start as a JSON object and are not valid JSON. `unfinished`: no finish reason arrived.";
     CURRENCY "tokengauge.currency" Configured, "ISO 4217 code from the price table.";
     BUDGET "tokengauge.budget_name" Configured, "Name of the budget.";

@@ -339,9 +339,15 @@ impl CallInstruments {
     }
 
     /// Returns the counter of choices with this finish reason and this result.
-    pub fn choice(&self, reason: &Label, became: ChoiceStatus) -> BoundCounter<u64> {
-        let own = [label(key::FINISH_REASON, reason), word(key::CHOICE_RESULT, became.as_str())];
-        self.set.own.choices.bind(&with(&self.base, &own))
+    pub fn choice(&self, reason: Option<&Label>, became: ChoiceStatus) -> BoundCounter<u64> {
+        let result = word(key::CHOICE_RESULT, became.as_str());
+        let choices = &self.set.own.choices;
+        match reason {
+            Some(reason) => {
+                choices.bind(&with(&self.base, &[label(key::FINISH_REASON, reason), result]))
+            }
+            None => choices.bind(&with(&self.base, &[result])),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::instruments::call::{CallInstruments, LengthBucketInstruments};
 use crate::instruments::end_stage;
 use crate::instruments::live::LiveInstruments;
 use crate::span::{failed_for_the_client, method, protocol_version};
-use tokengauge_measure::record::{ChoiceStatus, LengthBuckets, MetricLabels, Outcome, Record};
+use tokengauge_measure::record::{FinishedChoice, LengthBuckets, MetricLabels, Outcome, Record};
 use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
@@ -109,8 +109,7 @@ pub struct FinishedRequestKey<'a> {
     has_end: bool,
     series: Option<&'a MetricLabels>,
     response_model: Option<&'a Name>,
-    finish_reasons: &'a [Name],
-    choices: &'a [ChoiceStatus],
+    choices: &'a [FinishedChoice],
     /// Length ranges of prompt and response. Empty if labels for length ranges are not configured.
     length_buckets: LengthBuckets,
 }
@@ -138,7 +137,6 @@ impl<'a> FinishedRequestKey<'a> {
             has_end: record.points.end.is_some(),
             series: call.map(|call| &call.series),
             response_model: call.and_then(|call| call.response_model.as_ref()),
-            finish_reasons: call.map_or(&[], |call| &call.finish_reasons),
             choices: call.map_or(&[], |call| &call.choices),
             length_buckets: call
                 .filter(|_| has_length_buckets)
@@ -185,6 +183,7 @@ impl FinishedRequestCache {
 mod tests {
     use super::*;
     use crate::testing;
+    use tokengauge_measure::record::ChoiceStatus;
 
     fn instruments(keep: bool) -> (FinishedRequestInstruments, bool) {
         let meter = opentelemetry_sdk::metrics::SdkMeterProvider::default();
@@ -238,13 +237,13 @@ mod tests {
             record.call.as_mut().unwrap().response_model = None;
         }));
         assert!(differ(|record| {
-            record.call.as_mut().unwrap().finish_reasons.clear();
+            record.call.as_mut().unwrap().choices[0].reason = None;
         }));
         assert!(differ(|record| {
             record.call.as_mut().unwrap().series.model = Label::known("other");
         }));
         assert!(differ(|record| {
-            record.call.as_mut().unwrap().choices = vec![ChoiceStatus::ToolJsonInvalid];
+            record.call.as_mut().unwrap().choices[0].status = ChoiceStatus::ToolJsonInvalid;
         }));
         assert!(differ(|record| {
             record.call.as_mut().unwrap().length_buckets.input = None;

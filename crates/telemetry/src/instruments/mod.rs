@@ -33,7 +33,7 @@ use tokengauge_llm::count::Source;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::{RetrySignal, RouteKey};
 use tokengauge_measure::record::{
-    Call, ChoiceStatus, LengthBuckets, MetricLabels, Outcome, Record,
+    Call, FinishedChoice, LengthBuckets, MetricLabels, Outcome, Record,
 };
 use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, RouteFacts};
@@ -277,14 +277,14 @@ impl Instruments {
         let length_buckets =
             if has_buckets { call.length_buckets } else { LengthBuckets::default() };
         let by_length = instruments.by_length(length_buckets);
-        let choice = |(reason, became): (&Name, &ChoiceStatus)| {
-            let label = limiter.admit(Dimension::FinishReason, reason);
-            let own = (&label, became);
+        let choice = |choice: &FinishedChoice| {
+            let reason = choice.reason.as_ref();
+            let label = reason.map(|reason| limiter.admit(Dimension::FinishReason, reason));
+            let own = (&label, choice.status);
             self.call_instruments_within_limit(&live, &model, SeriesGroup::Choice, &own)
-                .choice(&label, *became)
+                .choice(label.as_ref(), choice.status)
         };
-        let choices = call.finish_reasons.iter().zip(&call.choices);
-        let choices = choices.map(choice).collect();
+        let choices = call.choices.iter().map(choice).collect();
         FinishedCallInstruments { live, call: instruments, by_length, error, choices }
     }
 

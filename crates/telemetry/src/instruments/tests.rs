@@ -797,7 +797,7 @@ fn distinct(n: u16) -> Record {
         call.series.route = route.name.clone();
         call.response_model = testing::name(&format!("answered-{n}"));
         call.length_buckets.input = Some(LengthBucket::ALL[usize::from(n) % 6]);
-        call.finish_reasons = testing::name(&format!("because-{n}")).into_iter().collect();
+        call.choices[0].reason = testing::name(&format!("because-{n}"));
     }
     record.outcome = Outcome::Error;
     record.error_type = testing::name(&format!("error-{n}"));

@@ -14,7 +14,7 @@ use crate::sampling::{SamplingDecision, SamplingReason};
 pub(crate) trait AttributeWriter {
     /// Writes a text attribute. Its key is `namespace` followed by `name`.
     fn text_under(&mut self, namespace: &str, name: &str, value: &str);
-    fn names(&mut self, attribute: Attribute, values: &[Name]);
+    fn names(&mut self, attribute: Attribute, values: &[&Name]);
     fn flag(&mut self, attribute: Attribute, value: bool);
     fn int(&mut self, attribute: Attribute, value: i64);
     fn double(&mut self, attribute: Attribute, value: f64);
@@ -160,7 +160,7 @@ pub(super) fn request(to: &mut impl AttributeWriter, call: &Call) {
     to.name(key::PREVIOUS_RESPONSE, request.previous_response.as_ref());
     to.name(key::REASONING_LEVEL, request.reasoning_level.as_ref());
     if let Some(format) = &request.encoding_format {
-        to.names(key::ENCODING_FORMATS, std::slice::from_ref(format));
+        to.names(key::ENCODING_FORMATS, &[format]);
     }
     to.integer(key::DIMENSIONS, request.dimensions);
     if let Some(output) = request.output_type {
@@ -179,8 +179,9 @@ pub(super) fn response(to: &mut impl AttributeWriter, record: &Record, call: &Ca
     to.name(key::RESPONSE_ID, response);
     to.name(key::CONVERSATION_ID, conversation);
     to.name(key::RESPONSE_MODEL, call.response_model.as_ref());
-    if !call.finish_reasons.is_empty() {
-        to.names(key::FINISH_REASONS, &call.finish_reasons);
+    let finish_reasons: Vec<&Name> = call.finish_reasons().collect();
+    if !finish_reasons.is_empty() {
+        to.names(key::FINISH_REASONS, &finish_reasons);
     }
     to.name(key::RESPONSE_TIER, call.service_tier.as_ref());
     to.name(key::FINGERPRINT, call.system_fingerprint.as_ref());

@@ -158,8 +158,8 @@ impl AttributeWriter for SpanEncoder {
         self.bytes(1, value.as_bytes());
     }
 
-    fn names(&mut self, attribute: Attribute, values: &[Name]) {
-        let one = |name: &Name| field_length(field_length(self.truncated(name.as_str()).len()));
+    fn names(&mut self, attribute: Attribute, values: &[&Name]) {
+        let one = |name: &&Name| field_length(field_length(self.truncated(name.as_str()).len()));
         let all = values.iter().map(one).sum();
         self.attribute((attribute.key, ""), field_length(all));
         prefix(&mut self.buffer, 5, all);
@@ -267,12 +267,16 @@ mod tests {
     use crate::sampling::SamplingDecision;
     use crate::span::encode_spans;
     use crate::testing;
+    use tokengauge_measure::record::{ChoiceStatus, FinishedChoice};
 
     #[test]
     fn encodes_as_the_generated_types_do() {
         let mut record = testing::streamed();
         let call = record.call.as_mut().unwrap();
-        call.finish_reasons.extend(testing::name(&"x".repeat(200)));
+        call.choices.push(FinishedChoice {
+            reason: testing::name(&"x".repeat(200)),
+            status: ChoiceStatus::Complete,
+        });
         call.response_id = testing::name(&"é".repeat(100));
         record.error_type = testing::name("truncated");
         let encoded = encode_spans(&record, None, SamplingDecision::default());

@@ -139,7 +139,7 @@ fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
     if lost {
         assert_eq!(call.complete, Completeness::Unobserved);
     }
-    assert!(call.finish_reasons.len() <= MAX_CHOICES);
+    assert!(call.choices.len() <= MAX_CHOICES);
     if record.websocket.is_some() {
         return;
     }

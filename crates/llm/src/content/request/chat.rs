@@ -9,6 +9,7 @@ use crate::content::parts;
 pub(super) fn read(body: &Value, out: &mut Messages) {
     if let Some(text) = string_at(body, "instructions")
         .or(string_at(body, "system"))
+        .or(string_at(body, "system_prompt"))
         .or(string_at(body, "preamble"))
     {
         out.add_instruction(text);

@@ -125,7 +125,8 @@ impl Messages {
             | Family::Replicate
             | Family::DashScope
             | Family::Cloudflare
-            | Family::AlephAlpha => chat::read(body, self),
+            | Family::AlephAlpha
+            | Family::LmStudio => chat::read(body, self),
         }
         if self.input.is_empty() && self.system.is_empty() && self.left_out == 0 {
             self.left_out = 1;

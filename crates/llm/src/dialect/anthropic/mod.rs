@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_usage};
 use super::errors::HasError;
+use super::finish::emit_stopped;
 use super::json::{Found, Paths, Value};
 use super::lenient::{Count, JsonText, Object, Text};
 use super::request::{RequestField, RequestPaths, RequestState};
@@ -174,6 +175,10 @@ impl Format for Messages {
         });
     }
 
+    fn is_answer(field: Field) -> bool {
+        TableFormat::is_answer(field)
+    }
+
     fn value(&mut self, field: Field, found: Found<'_>, out: &mut impl EventSink) {
         self.body.value(field, found, out);
     }
@@ -209,7 +214,7 @@ impl Messages {
         }
         self.preamble.emit_started(chunk.id.some(), chunk.model.some(), out);
         emit_text(CHOICE, Part::Text, &chunk.completion.0, out);
-        emit_stopped(chunk.stop_reason.some(), out);
+        emit_stopped(CHOICE, &chunk.stop_reason.0, out);
         if let Some(usage) = &chunk.usage.0 {
             self.usage(usage, usage.counts(), out);
         }
@@ -246,7 +251,7 @@ impl Messages {
         {
             emit_text(CHOICE, Part::Tool(self.blocks.call(index)), input, out);
         }
-        emit_stopped(delta.stop_reason.some(), out);
+        emit_stopped(CHOICE, &delta.stop_reason.0, out);
     }
 
     /// Emits token counts. The counts are cumulative: a later count overwrites the earlier count of the same field.
@@ -278,13 +283,11 @@ impl RawUsage<'_> {
 
 impl ErrorReport for Chunk<'_> {
     fn is_error(&self) -> bool {
-        self.error.0
+        self.error.0 || self.kind.0 == "error"
     }
-}
 
-fn emit_stopped(reason: Option<&str>, out: &mut impl EventSink) {
-    if let Some(reason) = reason {
-        out(Event::Stopped { choice: CHOICE, reason });
+    fn may_be_error(&self) -> bool {
+        self.kind.0.is_empty()
     }
 }
 

@@ -106,7 +106,6 @@ fn image_setting(state: &mut RequestState, _: Found<'_>) {
 /// Each message of a stream repeats the whole text, unless the request sets `incremental_output`.
 pub static DASHSCOPE: Table = Table {
     texts: Texts::MaybeCumulative,
-    no_reasons: &["null"],
     ..Table::new(&[
         ("request_id", Field::Id),
         ("code", Field::ErrorCode),
@@ -123,6 +122,7 @@ pub static DASHSCOPE: Table = Table {
         ("output.finish_reason", Field::StopReason),
         ("usage.input_tokens", Field::Count(Counter::Input)),
         ("usage.output_tokens", Field::Count(Counter::Output)),
+        ("output.embeddings", Field::Result),
         // Embeddings have only the total.
         ("usage.total_tokens", Field::Count(Counter::Total)),
         ("usage.prompt_tokens_details.cached_tokens", Field::Count(Counter::CacheRead)),
@@ -150,8 +150,6 @@ pub static DASHSCOPE_REQUEST: RequestPaths = RequestPaths::new(&[
 /// Each message of a text generation stream has the next piece of text and the output count so far. Only the first
 /// message has the input count. Later messages report 0.
 pub static WATSONX: Table = Table {
-    no_reasons: &["not_finished"],
-    error_reasons: &[("error", None)],
     last_event: "close",
     ..Table::new(&[
         ("model_id", Field::Model),

@@ -11,15 +11,11 @@ use super::request::{RequestField, RequestPaths};
 use super::table::{Field, Table};
 use super::{Api, ByModality, Part, Usage, openai};
 
-const ERROR_REASONS: &[(&str, Option<&str>)] =
-    &[("ERROR", Some("ERROR")), ("TIMEOUT", Some("TIMEOUT"))];
-
 /// Version 1 of chat and generate. The last messages of a stream repeat its text and its tool calls.
 static FIRST_VERSION: Table = Table {
     last_type: "stream-end",
     repeating_type: "tool-calls-generation",
     parse_usage: |json| RawUsage::parse(json).generated(),
-    error_reasons: ERROR_REASONS,
     bare_object_is_error: false,
     ..Table::new(&[
         ("id|generation_id", Field::Id),
@@ -51,7 +47,6 @@ static FIRST_VERSION: Table = Table {
 static SECOND_VERSION: Table = Table {
     last_type: "message-end",
     parse_usage: |json| RawUsage::parse(json).generated(),
-    error_reasons: ERROR_REASONS,
     bare_object_is_error: false,
     has_blocks: true,
     ..Table::new(&[
@@ -81,7 +76,15 @@ static SECOND_VERSION: Table = Table {
 static PROCESSING: Table = Table {
     parse_usage: |json| RawUsage::parse(json).processed(),
     bare_object_is_error: false,
-    ..Table::new(&[("id", Field::Id), ("model", Field::Model), ("meta|usage{}", Field::Usage)])
+    ..Table::new(&[
+        ("id", Field::Id),
+        ("model", Field::Model),
+        ("meta|usage{}", Field::Usage),
+        // Cohere's vectors, and the rankings or vectors of other providers.
+        ("embeddings", Field::Result),
+        ("results|data|rankings.*", Field::Result),
+        ("index|score|relevance_score", Field::Result),
+    ])
 };
 
 /// Paths of the values in requests to all Cohere APIs. They extend OpenAI's rows, because chat version 2 is close to

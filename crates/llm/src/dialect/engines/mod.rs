@@ -24,6 +24,8 @@ pub static OLLAMA: Table = Table {
         // Generate.
         ("response", Field::Text(Part::Text)),
         ("thinking", Field::Text(Part::Reasoning)),
+        // Embed.
+        ("embedding|embeddings", Field::Result),
         ("done_reason", Field::StopReason),
         ("done", Field::Done),
         ("prompt_eval_count", Field::Count(Counter::Input)),
@@ -75,7 +77,6 @@ pub static TGI: Table = Table {
 /// JSON body is like the last message, but with the whole text. For several prompts or completions, it is a list.
 pub static LLAMA_CPP: Table = Table {
     counts: Counts::Result,
-    no_reasons: &["none"],
     ..Table::new(&[
         ("index", Field::Choice),
         ("model", Field::Model),
@@ -104,7 +105,6 @@ pub static LLAMA_CPP: Table = Table {
 pub static SGLANG: Table = Table {
     texts: Texts::MaybeCumulative,
     counts: Counts::Result,
-    error_reasons: &[("abort", Some("abort"))],
     ..Table::new(&[
         ("index", Field::Choice),
         ("text", Field::Text(Part::Text)),
@@ -137,8 +137,6 @@ pub static VLLM: Table = Table {
 pub static TRITON: Table = Table {
     texts: Texts::MaybeCumulative,
     counts: Counts::Message,
-    // Python backends write the stop reason in this form if the text has not stopped.
-    no_reasons: &["None"],
     ..Table::new(&[
         ("model_name", Field::Model),
         ("text_output", Field::Text(Part::Text)),

@@ -5,10 +5,11 @@ use serde::Deserialize;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
 use crate::dialect::errors::HasError;
+use crate::dialect::finish;
 use crate::dialect::json::{Found, Paths, Value};
 use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text, whole_number};
 use crate::dialect::response::{ErrorReport, Format, Message};
-use crate::dialect::{Event, EventSink, Part, Usage};
+use crate::dialect::{EventSink, Part, Usage};
 
 /// Maximum number of candidates (choices) whose tool calls are numbered separately. The format does not number calls.
 /// Google allows 8 candidates.
@@ -48,6 +49,8 @@ pub enum GenerateField {
     BlockReason,
     Usage,
     EmbeddedTokens,
+    /// A vector.
+    Embedding,
     Part,
     Text,
     Thought,
@@ -65,6 +68,8 @@ static PATHS: Paths<GenerateField> = Paths::new(&[
     ("promptFeedback.blockReason", GenerateField::BlockReason),
     ("usageMetadata{}", GenerateField::Usage),
     ("predictions.*.embeddings.statistics.token_count", GenerateField::EmbeddedTokens),
+    ("embedding", GenerateField::Embedding),
+    ("embeddings.*", GenerateField::Embedding),
     ("candidates.*.content.parts.*", GenerateField::Part),
     ("candidates.*.content.parts.*.text", GenerateField::Text),
     ("candidates.*.content.parts.*.thought", GenerateField::Thought),
@@ -161,6 +166,10 @@ impl Format for Generate {
         message.parse_all::<Chunk<'_>, _>(&mut None, out, |chunk, out| {
             self.chunk(chunk.unwrapped(), out);
         });
+    }
+
+    fn is_answer(field: GenerateField) -> bool {
+        !matches!(field, GenerateField::Id | GenerateField::Model | GenerateField::Usage)
     }
 
     fn value(&mut self, field: GenerateField, found: Found<'_>, out: &mut impl EventSink) {
@@ -306,6 +315,11 @@ impl ErrorReport for Chunk<'_> {
     fn is_error(&self) -> bool {
         self.unwrapped().error.0
     }
+
+    fn may_be_error(&self) -> bool {
+        let chunk = self.unwrapped();
+        chunk.candidates.first().is_none() && chunk.usage_metadata.0.is_none()
+    }
 }
 
 impl Call<'_> {
@@ -358,14 +372,13 @@ impl CandidateCalls {
 fn emit_stopped(choice: u32, value: &str, names: &[&str], out: &mut impl EventSink) {
     let number = value.parse::<usize>().ok();
     let reason = number.and_then(|number| names.get(number).copied()).unwrap_or(value);
-    if !reason.is_empty() && !reason.ends_with("_UNSPECIFIED") {
-        out(Event::Stopped { choice, reason });
-    }
+    finish::emit_stopped(choice, reason, out);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Event;
 
     fn reason(value: &str, names: &[&str]) -> Option<String> {
         let mut emitted = None;

@@ -14,17 +14,10 @@ use super::table::{Field, Table};
 use super::{Api, Part, Reader, RequestFacts};
 use usage::RawUsage;
 
-/// Final statuses of an interaction that are errors. The statuses do not name a kind of error.
-const ERROR_STATUSES: &[(&str, Option<&str>)] = &[("failed", None)];
-
-const UNFINISHED_STATUSES: &[&str] = &["in_progress", "queued"];
-
 /// An interaction: a list of steps, such as thoughts, answers, tool calls and tool results. In a stream, a step begins,
 /// grows by deltas and ends. The first version of the API has outputs and contents instead of steps.
 static INTERACTION: Table = Table {
     parse_usage: |json| serde_json::from_str::<RawUsage<'_>>(json).unwrap_or_default().usage(),
-    no_reasons: UNFINISHED_STATUSES,
-    error_reasons: ERROR_STATUSES,
     has_blocks: true,
     bare_object_is_error: false,
     ..Table::new(&[
@@ -55,8 +48,6 @@ static INTERACTION: Table = Table {
 
 /// A stored interaction that the client fetches. Its tokens were counted when the interaction was generated.
 static STORED_INTERACTION: Table = Table {
-    no_reasons: UNFINISHED_STATUSES,
-    error_reasons: ERROR_STATUSES,
     bare_object_is_error: false,
     ..Table::new(&[
         ("id", Field::Id),

@@ -5,6 +5,7 @@ use super::chunk::{BaseResponse, ChatMessage, Choice, Chunk, Content, ContentPar
 use super::tools::ToolCalls;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, emit_usage, index};
+use crate::dialect::finish::finish_reason;
 use crate::dialect::json::{Found, Paths, Value};
 use crate::dialect::response::{ANY_ERROR, ErrorReport, Format, Message};
 use crate::dialect::usage::ResultUsage;
@@ -37,6 +38,8 @@ pub enum ChatField {
     SystemFingerprint,
     /// An object with token counts or durations.
     Usage,
+    /// One of the results of an API that generates no text, such as a vector.
+    Result,
     FinishReason,
     /// Finish reason of Mistral and DeepSeek on Bedrock. Other providers use this key for the text that stopped the
     /// choice.
@@ -78,6 +81,7 @@ static PATHS: Paths<ChatField> = Paths::new(&[
     ("usage|timings|time_info|perf_metrics|stats{}", ChatField::Usage),
     ("x_groq.usage{}", ChatField::Usage),
     ("choices.*.usage{}", ChatField::Usage),
+    ("data|results.*", ChatField::Result),
     ("text", ChatField::Transcription),
     ("choices.*.finish_reason", ChatField::FinishReason),
     ("choices.*.stop_reason", ChatField::StopReason),
@@ -160,7 +164,7 @@ impl Chat {
                 }
             }
         }
-        if let Some(reason) = choice.finish_reason.some().or(choice.stop_reason.some()) {
+        if let Some(reason) = choice.finish_reason() {
             out(Event::Stopped { choice: index, reason });
         }
     }
@@ -216,7 +220,7 @@ impl Chat {
         let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
         let usage = raw.map(RawUsage::usage).unwrap_or_default();
         let ended = only
-            .filter(|choice| choice.finish_reason.some().is_some())
+            .filter(|choice| choice.finish_reason().is_some())
             .and_then(|choice| index(choice.index));
         match ended {
             Some(choice) if self.api == Api::OpenAiCompletions => {
@@ -258,10 +262,13 @@ impl Chat {
             ChatField::SystemFingerprint => self.preamble.emit_tier(None, Some(word), out),
             _ if !generates => {}
             ChatField::FinishReason | ChatField::StopReason => {
+                let Some(reason) = found.value.string().and_then(finish_reason) else {
+                    return;
+                };
                 let is_finish_reason = matches!(field, ChatField::FinishReason);
                 if is_finish_reason || self.stopped != Some(choice) {
                     self.stopped = Some(choice);
-                    out(Event::Stopped { choice, reason: word });
+                    out(Event::Stopped { choice, reason });
                 }
             }
             ChatField::CallId => emit_call((choice, call), Some(word), None, out),
@@ -285,6 +292,18 @@ impl Format for Chat {
 
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         message.parse::<Chunk<'_>, _>(&mut None, out, |chunk, out| self.chunk(chunk, out));
+    }
+
+    fn is_answer(field: ChatField) -> bool {
+        !matches!(
+            field,
+            ChatField::Id
+                | ChatField::Model
+                | ChatField::ServiceTier
+                | ChatField::SystemFingerprint
+                | ChatField::Usage
+                | ChatField::Transcription
+        )
     }
 
     fn value(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
@@ -321,13 +340,24 @@ impl ErrorReport for Chunk<'_> {
         self.error.0
             || self.choices.iter().any(|choice| choice.error.0)
             || self.x_groq.0.as_ref().is_some_and(|groq| groq.error.0)
-            || self.errors.first().is_some()
+            || self.errors.iter().any(|error| error.0)
             || self.base_resp.0.as_ref().is_some_and(|response| response.is_error())
             || self.object.0 == "error"
     }
 
+    fn may_be_error(&self) -> bool {
+        self.choices.first().is_none() && self.usage.0.is_none()
+    }
+
     fn error_paths() -> &'static Paths<()> {
         &ANY_ERROR
+    }
+}
+
+impl Choice<'_> {
+    /// Returns the finish reason, or `None` if the choice has not ended.
+    fn finish_reason(&self) -> Option<&str> {
+        finish_reason(&self.finish_reason.0).or_else(|| finish_reason(&self.stop_reason.0))
     }
 }
 

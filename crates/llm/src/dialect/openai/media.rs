@@ -131,6 +131,10 @@ impl Format for Media {
         }
     }
 
+    fn is_answer(field: ChatField) -> bool {
+        Chat::is_answer(field)
+    }
+
     fn value(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
         self.chat.value(field, found, out);
     }

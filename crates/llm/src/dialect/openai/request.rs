@@ -6,7 +6,9 @@ use crate::dialect::request::{RequestField, RequestPaths, RequestRow, RequestSta
 
 pub const REQUEST_ROWS: &[RequestRow] = &[
     ("model", RequestField::Model),
-    ("messages", RequestField::ApiOfList(Api::OpenAiChat)),
+    // Vertex AI requires the version in raw requests for Claude.
+    ("anthropic_version", RequestField::Rule(anthropic_version)),
+    ("messages", RequestField::Rule(messages)),
     ("messages.*.content", RequestField::Prompt),
     ("messages.*.content.*.text", RequestField::Prompt),
     ("prompt", RequestField::Rule(prompt)),
@@ -46,13 +48,31 @@ pub const REQUEST_ROWS: &[RequestRow] = &[
 
 pub static REQUEST: RequestPaths = RequestPaths::new(REQUEST_ROWS);
 
+fn anthropic_version(state: &mut RequestState, Found { value, .. }: Found<'_>) {
+    if let Value::Text(_) = value {
+        state.facts.api = Some(Api::AnthropicMessages);
+    }
+}
+
+fn messages(state: &mut RequestState, Found { value, .. }: Found<'_>) {
+    if value == Value::Array && state.facts.api != Some(Api::AnthropicMessages) {
+        state.facts.api = Some(Api::OpenAiChat);
+    }
+}
+
 fn prompt(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     note_api(Api::OpenAiCompletions, state, value);
     state.prompt(value);
 }
 
 fn input(state: &mut RequestState, Found { value, .. }: Found<'_>) {
-    note_api(Api::OpenAiEmbeddings, state, value);
+    let api = match state.shared_path {
+        Some(Api::OpenAiChat) => Api::OpenAiEmbeddings,
+        // LM Studio's path without its first segment.
+        Some(Api::CohereV1Chat) => Api::LmStudioChat,
+        _ => return state.prompt(value),
+    };
+    note_api(api, state, value);
     state.prompt(value);
 }
 

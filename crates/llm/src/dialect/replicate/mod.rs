@@ -14,7 +14,6 @@ use crate::frame::{Frame, ParseError};
 /// Describes the event that ends a stream. A body that is not a stream is an error.
 static LAST_EVENT: Table = Table {
     last_event: "done",
-    error_reasons: &[("error", None)],
     ..Table::new(&[("reason", Field::StopReason), ("", Field::Report)])
 };
 

@@ -41,7 +41,7 @@ fn reads_streams_that_fail_or_are_cut() {
     let before = [r#"0 Text "a""#.to_owned(), failed(None)];
     assert_eq!(read(&both), [&before[..], &end].concat());
     let [reason, done] = end;
-    assert_eq!(read(ended), [reason, failed(None), done]);
+    assert_eq!(read(ended), [reason, done, failed(None)]);
     let missing = TestResponse::new(Api::ReplicateStream, JSON).status(404);
     assert_eq!(missing.read(br#"{"detail":"Not found","status":404}"#), [failed(None)]);
     assert_eq!(missing.read(b"event: output\ndata: a\n\n"), [failed(None)]);

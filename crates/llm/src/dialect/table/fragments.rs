@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::{Field, Table};
+use crate::dialect::finish::finish_reason;
 use crate::dialect::json::{Position, Value};
 use crate::dialect::lenient::whole_number;
 
@@ -128,7 +129,7 @@ impl Fragments {
     /// Returns whether the message is the last one of its stream.
     pub fn is_last(&self, table: &Table) -> bool {
         let is_stop = |(field, _, value): (Field, Target, Value<'_>)| match field {
-            Field::StopReason => value.string().is_some(),
+            Field::StopReason => value.string().and_then(finish_reason).is_some(),
             Field::StopFlag(_) => value == Value::Bool(true),
             _ => false,
         };

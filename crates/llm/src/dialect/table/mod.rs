@@ -64,6 +64,8 @@ pub enum Field {
     Type,
     /// A code that only errors contain.
     ErrorCode,
+    /// A result that is not text, such as a vector.
+    Result,
 }
 
 impl Field {
@@ -136,10 +138,6 @@ pub struct Table {
     pub paths: Paths<Field>,
     pub texts: Texts,
     pub counts: Counts,
-    /// Values of the stop reason that mean that the choice has not stopped.
-    pub no_reasons: &'static [&'static str],
-    /// Stop reasons that are errors, each with the kind of the error.
-    pub error_reasons: &'static [(&'static str, Option<&'static str>)],
     /// Name of the event that ends a stream.
     pub last_event: &'static str,
     /// Value of [`Field::Type`] in the message that ends a stream.
@@ -163,8 +161,6 @@ impl Table {
             paths: Paths::new(rows).with_errors(),
             texts: Texts::Pieces,
             counts: Counts::Response,
-            no_reasons: &[],
-            error_reasons: &[],
             last_event: "",
             last_type: "",
             repeating_type: "",

@@ -8,6 +8,8 @@ use super::fragments::{Fragments, Target};
 use super::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
 use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
+use crate::dialect::errors::states_error;
+use crate::dialect::finish::{emit_stopped, finish_reason};
 use crate::dialect::json::{Found, JsonScanner, Outcome, Paths, Value, identifier};
 use crate::dialect::lenient::{Text, whole_number};
 use crate::dialect::response::{Format, FormatReader, Message};
@@ -36,10 +38,6 @@ pub struct TableFormat {
     has_arguments: bool,
     /// Number of tool calls in the messages so far.
     calls: u32,
-    /// Set if an error stopped the choice. The inner value is the kind of the error, for responses that do not name a
-    /// kind.
-    stop_error: Option<Option<&'static str>>,
-    stop_error_kind: Option<String>,
     /// Scans the messages of a stream.
     scanner: JsonScanner<Field>,
     fragments: Fragments,
@@ -81,14 +79,34 @@ impl Format for TableFormat {
         } else if !is_message && !message.is_error {
             out(Event::ParseError(ParseError::BadJson));
         }
-        let code = fragments.first(Field::ErrorCode);
+        let code = fragments.first(Field::ErrorCode).filter(|code| states_error(code));
         let errors = self.scanner.errors();
         if is_message && (message.is_error || errors.is_error() || code.is_some()) {
-            let kind = errors.kind();
+            // The type of a message is not the kind of its error.
+            let kind = errors.kind().filter(|kind| fragments.first(Field::Type) != Some(*kind));
             out(Event::Failed { kind });
         }
         fragments.clear();
         self.fragments = fragments;
+    }
+
+    fn is_answer(field: Field) -> bool {
+        matches!(
+            field,
+            Field::Text(_)
+                | Field::Token
+                | Field::FullText
+                | Field::DigitsOrText
+                | Field::CallId
+                | Field::CallName
+                | Field::Arguments
+                | Field::FullArguments
+                | Field::StopReason
+                | Field::StopFlag(_)
+                | Field::Done
+                | Field::DoneUnlessStopped
+                | Field::Result
+        )
     }
 
     fn value(&mut self, field: Field, found: Found<'_>, out: &mut impl EventSink) {
@@ -131,8 +149,6 @@ impl TableFormat {
             has_text: false,
             has_arguments: false,
             calls: 0,
-            stop_error: None,
-            stop_error_kind: None,
             scanner: JsonScanner::new(&table.paths),
             fragments: Fragments::default(),
         }
@@ -177,7 +193,7 @@ impl TableFormat {
                 }
                 // A message can contain the stop reason of a choice in two places.
                 Field::StopReason
-                    if self.is_reason(text) && !stopped.contains(&target(at).choice) =>
+                    if finish_reason(text).is_some() && !stopped.contains(&target(at).choice) =>
                 {
                     stopped.push(target(at).choice);
                     self.read_string(field, target(at), text, out);
@@ -255,7 +271,9 @@ impl TableFormat {
         out: &mut impl EventSink,
     ) {
         match (field, value) {
-            (Field::StopFlag(reason), Value::Bool(true)) => self.stop(target.choice, reason, out),
+            (Field::StopFlag(reason), Value::Bool(true)) => {
+                emit_stopped(target.choice, reason, out)
+            }
             (Field::Report, Value::End) => self.report(target.choice, out),
             (field, value) => {
                 if let Some(word) = value.word() {
@@ -279,8 +297,9 @@ impl TableFormat {
             Field::ServiceTier => self.preamble.emit_tier(Some(word), None, out),
             Field::CallId => emit_call((choice, self.call_number(call)), Some(word), None, out),
             Field::CallName => emit_call((choice, self.call_number(call)), None, Some(word), out),
-            Field::StopReason => self.stop(choice, word, out),
-            Field::StopError => self.stop_error_kind = identifier(word).map(str::to_owned),
+            Field::StopReason => emit_stopped(choice, word, out),
+            Field::ErrorCode if states_error(word) => out(Event::Failed { kind: identifier(word) }),
+            Field::StopError => out(Event::Failed { kind: identifier(word) }),
             Field::Usage => self.usage(word, out),
             Field::Count(counter) => {
                 let is_known = |count: &u64| counter != Counter::InputOnce || *count > 0;
@@ -309,21 +328,6 @@ impl TableFormat {
         let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
         self.preamble.emit_tier(tier.service_tier.some(), None, out);
         emit_usage((self.table.parse_usage)(json), out);
-    }
-
-    fn is_reason(&self, text: &str) -> bool {
-        !self.table.no_reasons.iter().any(|none| none.eq_ignore_ascii_case(text))
-    }
-
-    fn stop(&mut self, choice: u32, reason: &str, out: &mut impl EventSink) {
-        if !self.is_reason(reason) {
-            return;
-        }
-        out(Event::Stopped { choice, reason });
-        let mut errors = self.table.error_reasons.iter();
-        if let Some((_, kind)) = errors.find(|(error, _)| error.eq_ignore_ascii_case(reason)) {
-            self.stop_error = Some(*kind);
-        }
     }
 
     fn counter(&mut self, counter: Counter) -> &mut Option<u64> {
@@ -368,11 +372,6 @@ impl TableFormat {
             Counts::Response => emit_usage(usage, out),
         }
         emit_timings(std::mem::take(&mut self.timings), out);
-        let named = self.stop_error_kind.take();
-        if let Some(kind) = self.stop_error.take() {
-            let kind = named.as_deref().or(kind);
-            out(Event::Failed { kind });
-        }
     }
 }
 

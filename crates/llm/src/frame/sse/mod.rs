@@ -3,13 +3,14 @@
 //! An event that arrives complete in one push is emitted without a copy. Only the part of an incomplete event is
 //! buffered. Between events, nothing is buffered.
 //!
-//! The parser differs from the standard in three ways:
+//! The parser differs from the standard in four ways:
 //!
 //! - It emits an event that is cut off by the end of the body, because providers omit the last blank line.
 //! - It emits a line that is not a field if the line looks like JSON, because some providers report errors in this way.
 //!   The standard ignores such lines.
 //! - A `data:` line with a complete JSON object is an event of its own if another such line follows. The standard joins
 //!   both lines, but then the result is not JSON. Some servers send a single line end between their messages.
+//! - It emits an event named `error` that has no data.
 //!
 //! The sniffer has already removed a byte order mark at the beginning of the body.
 
@@ -353,7 +354,9 @@ impl<'a> PendingEvent<'a> {
     }
 
     fn emit(self, out: &mut impl FnMut(Frame<'_>)) {
-        if let Some(data) = self.data {
+        // Dynamo reports an error by its event name alone. The standard ignores events without data.
+        if self.data.is_some() || &*self.name == b"error" {
+            let data = self.data.unwrap_or_default();
             out(Frame::Event { name: &self.name, data: &data });
         }
     }

@@ -30,6 +30,13 @@ fn reads_the_examples_of_the_standard() {
 }
 
 #[test]
+fn emits_an_error_event_without_data() {
+    let body = "data: a\n\nevent: error\n: no worker\n\nevent: ping\n\ndata: [DONE]\n\n";
+    assert_eq!(frames(SSE, body), ["|a", "error|", "|[DONE]"]);
+    assert_eq!(frames(SSE, "event: error\n\n"), ["error|"]);
+}
+
+#[test]
 fn accepts_every_line_end_and_any_mix() {
     for end in ["\n", "\r\n", "\r"] {
         let body =

@@ -16,7 +16,7 @@ use tokengauge_types::label::{Label, Name};
 part! {
     Call<'a>
     from record::Call {
-        series, request, streamed, response_id, response_model, service_tier, system_fingerprint, finish_reasons, choices,
+        series, request, streamed, response_id, response_model, service_tier, system_fingerprint, choices,
         length_buckets, usage, timings, quota, output, tokenizer, rates, complete, queue_depth, warm, stalls, cost,
         verdicts, content: _,
     } (accept: MonotonicInstant)
@@ -28,7 +28,7 @@ part! {
         /// Facts of the response.
         response: Response<'a> = Response {
             streamed: *streamed,
-            finish_reasons: finish_reasons.iter().map(Name::as_str).collect(),
+            finish_reasons: choices.iter().filter_map(|choice| choice.reason.as_ref()).map(Name::as_str).collect(),
             id: text(response_id.as_ref()),
             model: text(response_model.as_ref()),
             service_tier: text(service_tier.as_ref()),
@@ -59,7 +59,7 @@ part! {
         /// Cost of the call. Absent without a price.
         cost: Cost<'a> = cost.as_ref().map(Cost::new),
         /// Number of choices by result: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.
-        choices: BTreeMap<&'static str, u64> = tally(choices.iter().map(|choice| (choice.as_str(), 1))),
+        choices: BTreeMap<&'static str, u64> = tally(choices.iter().map(|choice| (choice.status.as_str(), 1))),
         /// Result of each SLO by name: `good`, `bad` or `excluded`.
         slos: BTreeMap<&'a str, &'static str> =
             some(verdicts.iter().map(|(name, verdict)| (name.as_str(), verdict.as_str()))),
@@ -217,7 +217,7 @@ part! {
     always {
         /// Whether the response was streamed.
         streamed: bool,
-        /// Finish reasons as the provider reports them, one per choice in order. `error`: an expected reason never arrived.
+        /// Finish reasons that the provider reports, in the order of the choices.
         finish_reasons: Vec<&'a str>,
     }
     known {

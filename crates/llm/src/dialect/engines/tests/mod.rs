@@ -221,7 +221,7 @@ fn reports_aborts_of_sglang() {
     let abort = r#"{"type":"abort","message":"No room.","status_code":503,"err_type":"ServiceUnavailable"}"#;
     let read = stream(Api::SglangGenerate, &[&sglang("", 0, abort)]);
     let counts = usage([Some(9), Some(0), Some(8), None, None]);
-    let end = [stopped(0, "abort"), counts.clone(), failed(Some("ServiceUnavailable"))];
+    let end = [stopped(0, "abort"), failed(Some("ServiceUnavailable")), counts.clone()];
     assert_eq!(read[read.len() - 3..], end);
     let whole = body(Api::SglangGenerate, &sglang("", 0, r#"{"type":"abort","message":"No."}"#));
     assert_eq!(whole[whole.len() - 3..], [stopped(0, "abort"), counts, failed(Some("abort"))]);

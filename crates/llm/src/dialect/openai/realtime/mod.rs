@@ -13,7 +13,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use message::Message;
 
 use super::usage::RawUsage;
-use crate::dialect::errors::blames_client;
+use crate::dialect::fault::blames_client;
 use crate::dialect::json::JsonScanner;
 use crate::dialect::request::{RequestField, RequestPaths, RequestState};
 use crate::dialect::response::{self, MESSAGE_ERROR, scan_errors};

@@ -25,7 +25,11 @@ fn short(event: &Event<'_>) -> String {
         Event::Timings(timings) => format!("{timings:?}"),
         Event::Started { id, model } => format!("started {id:?} {model:?}"),
         Event::ParseError(error) => format!("odd {}", error.as_str()),
-        Event::Failed { .. } | Event::Tier { .. } | Event::Call { .. } | Event::Done => {
+        Event::Failed { .. }
+        | Event::Tier { .. }
+        | Event::Call { .. }
+        | Event::Answered
+        | Event::Done => {
             format!("{event:?}")
         }
     }

@@ -14,6 +14,7 @@ use super::message_type::message_type;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_text};
 use crate::dialect::errors::HasError;
+use crate::dialect::finish::finish_reason;
 use crate::dialect::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, Row};
 use crate::dialect::lenient::{Code, Count, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
@@ -192,11 +193,12 @@ impl Responses {
             ResponseField::ServiceTier if word == "auto" => {}
             ResponseField::ServiceTier => self.preamble.emit_tier(Some(word), None, out),
             ResponseField::SystemFingerprint => self.preamble.emit_tier(None, Some(word), out),
-            ResponseField::Status if matches!(word, "queued" | "in_progress") => {}
             ResponseField::Status if !self.is_stored => {
-                self.has_ended = true;
-                self.status_failed |= word == "failed";
-                out(Event::Stopped { choice: 0, reason: word });
+                if let Some(reason) = finish_reason(word) {
+                    self.has_ended = true;
+                    self.status_failed |= reason == "failed";
+                    out(Event::Stopped { choice: 0, reason });
+                }
             }
             ResponseField::Status | ResponseField::Usage | ResponseField::Item(_) => {}
         }
@@ -236,6 +238,10 @@ impl Format for Responses {
             }
             _ => {}
         }
+    }
+
+    fn is_answer(field: ResponseField) -> bool {
+        matches!(field, ResponseField::Status | ResponseField::Item(_))
     }
 
     fn value(&mut self, field: ResponseField, found: Found<'_>, out: &mut impl EventSink) {
