@@ -190,15 +190,8 @@ def more_of(recording, server, client):
     if not usage.get("output_tokens"):
         if truth.get("output_text"):
             yield "the tokens are counted by the proxy", source in ("counted", "estimated")
-    elif has_reasoning(truth) and usage.get("reasoning_tokens") is None:
-        yield "tokens reported without reasoning tokens are estimated", source == "estimated"
     else:
         yield "the tokens are reported by the provider", source == "reported"
-
-
-def has_reasoning(truth):
-    """Whether there was reasoning. Cohere's tool plan counts as reasoning."""
-    return bool(truth.get("reasoning_text")) or "tool_plan_delta" in truth["oddities"]
 
 
 async def check_vendors(args, tally):

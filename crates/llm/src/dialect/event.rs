@@ -96,10 +96,19 @@ pub struct Usage {
     pub cache_write: Option<u64>,
     /// Reasoning tokens, part of `output`.
     pub reasoning: Option<u64>,
+    /// Output tokens of compaction, a summary of the conversation that is not sent as text. Part of `output`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compaction: Option<u64>,
+    /// Output tokens that no count except the reported total contains, part of `output`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<u64>,
     /// The tokens of `input` for each modality, if reported.
     pub input_by: ByModality,
     /// The tokens of `output` for each modality, if reported.
     pub output_by: ByModality,
+    /// Whether another number of the same report contradicts `output`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub output_in_doubt: bool,
 }
 
 /// Token counts by modality (`gen_ai.token.modality`). A count that was not reported is absent.
@@ -130,6 +139,13 @@ impl ByModality {
             video: change(self.video),
             document: change(self.document),
         }
+    }
+
+    /// Returns the sum of all modalities, and `None` if none is reported.
+    fn total(self) -> Option<u64> {
+        [self.text, self.image, self.audio, self.video, self.document]
+            .into_iter()
+            .reduce(|one, other| sum((one, other)))?
     }
 
     fn sum(self, other: Self) -> Self {
@@ -171,14 +187,57 @@ impl Timings {
 
 impl Usage {
     /// Overwrites the fields that `later` contains, because usage can arrive in parts or as cumulative counts.
+    ///
+    /// Parts that exceed the merged counts are then removed.
     pub fn merge(&mut self, later: Self) {
+        if later.output.is_some() {
+            self.output = later.output;
+            self.unlisted = later.unlisted;
+            self.output_in_doubt = later.output_in_doubt;
+        }
         self.input = later.input.or(self.input);
-        self.output = later.output.or(self.output);
         self.cache_read = later.cache_read.or(self.cache_read);
         self.cache_write = later.cache_write.or(self.cache_write);
         self.reasoning = later.reasoning.or(self.reasoning);
+        self.compaction = later.compaction.or(self.compaction);
         self.input_by.merge(later.input_by);
         self.output_by.merge(later.output_by);
+        self.remove_excess();
+    }
+
+    /// Returns the output tokens that are sent only if the provider shows its reasoning: reasoning, and tokens that only
+    /// the total shows. Returns `None` if neither is reported.
+    pub fn unshown(&self) -> Option<u64> {
+        sum((self.reasoning, self.unlisted))
+    }
+
+    /// Returns the output tokens that are no answer: reasoning, tokens that only the total shows, and compaction.
+    /// Returns `None` if none of them is reported.
+    pub fn besides_answer(&self) -> Option<u64> {
+        sum((self.unshown(), self.compaction))
+    }
+
+    /// Removes parts that exceed the count to which they belong. The provider's numbers then contradict each other, and
+    /// the part is the less reliable number: providers bill the whole. If the part belongs to the output, the output is
+    /// in doubt, too.
+    pub(super) fn remove_excess(&mut self) {
+        let cached = sum((self.cache_read, self.cache_write));
+        if exceeds(cached, self.input) {
+            self.cache_read = None;
+            self.cache_write = None;
+        }
+        if exceeds(self.besides_answer(), self.output) {
+            self.reasoning = None;
+            self.compaction = None;
+            self.unlisted = None;
+            self.output_in_doubt = true;
+        }
+        if exceeds(self.input_by.total(), self.input) {
+            self.input_by = ByModality::default();
+        }
+        if exceeds(self.output_by.total(), self.output) {
+            self.output_by = ByModality::default();
+        }
     }
 
     /// Returns the sum of two reports. A count that only one report contains is kept.
@@ -189,6 +248,9 @@ impl Usage {
             cache_read: sum((self.cache_read, other.cache_read)),
             cache_write: sum((self.cache_write, other.cache_write)),
             reasoning: sum((self.reasoning, other.reasoning)),
+            compaction: sum((self.compaction, other.compaction)),
+            unlisted: sum((self.unlisted, other.unlisted)),
+            output_in_doubt: self.output_in_doubt || other.output_in_doubt,
             input_by: self.input_by.sum(other.input_by),
             output_by: self.output_by.sum(other.output_by),
         }
@@ -197,8 +259,17 @@ impl Usage {
     /// Adds the usage of another choice of the same response. Only output is added, because each choice reports the
     /// prompt.
     pub fn add_choice(&mut self, other: Self) {
-        let Self { output, reasoning, output_by, .. } = self.sum(other);
-        self.merge(Self { output, reasoning, output_by, ..other });
+        let Self { output, reasoning, compaction, unlisted, output_by, output_in_doubt, .. } =
+            self.sum(other);
+        self.merge(Self {
+            output,
+            reasoning,
+            compaction,
+            unlisted,
+            output_by,
+            output_in_doubt,
+            ..other
+        });
     }
 }
 
@@ -208,6 +279,11 @@ pub fn sum((one, other): (Option<u64>, Option<u64>)) -> Option<u64> {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),
         (one, other) => one.or(other),
     }
+}
+
+/// Returns whether a part is larger than its whole. If one of them is not reported, nothing can be said.
+fn exceeds(part: Option<u64>, whole: Option<u64>) -> bool {
+    part.zip(whole).is_some_and(|(part, whole)| part > whole)
 }
 
 /// The settings and other facts of a request, in OpenTelemetry's terms. The content of the request is never included.

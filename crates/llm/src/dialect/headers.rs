@@ -32,7 +32,7 @@ pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSi
         output: count("x-amzn-bedrock-output-token-count").or(count("x-generated-tokens")),
         cache_read: count("x-amzn-bedrock-cache-read-input-token-count"),
         cache_write: count("x-amzn-bedrock-cache-write-input-token-count"),
-        reasoning: None,
+        ..UncachedUsage::default()
     };
     emit_usage(counts.usage(), out);
     let time = |name| milliseconds(headers.get(name)?);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::emit::emit_usage;
+use super::event::sum;
 use super::{EventSink, RequestFacts, Usage};
 
 /// Maximum number of results whose counts are kept separately. No client requests more.
@@ -44,6 +45,121 @@ impl ResultUsage {
     }
 }
 
+/// Where a format counts the parts of its input and output.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Placement {
+    /// Whether the input excludes cached tokens.
+    pub cache_beside: bool,
+    /// Whether the output excludes reasoning.
+    pub reasoning_beside: bool,
+    /// Whether the input excludes the prompts of built-in tools.
+    pub tools_beside: bool,
+}
+
+impl Placement {
+    /// All parts are inside, as OpenTelemetry and OpenAI count them.
+    pub const INSIDE: Self =
+        Self { cache_beside: false, reasoning_beside: false, tools_beside: false };
+    /// Cached tokens are beside the input, as Anthropic and Bedrock count them.
+    pub const CACHE_BESIDE: Self = Self { cache_beside: true, ..Self::INSIDE };
+    /// Thoughts and tool prompts are beside, as Google counts them.
+    pub const THOUGHTS_BESIDE: Self =
+        Self { reasoning_beside: true, tools_beside: true, ..Self::INSIDE };
+
+    /// Returns this placement, and then all others. Those that differ least come first.
+    fn all(self) -> impl Iterator<Item = Self> {
+        let differing = [
+            (false, false, false),
+            (true, false, false),
+            (false, true, false),
+            (false, false, true),
+            (true, true, false),
+            (true, false, true),
+            (false, true, true),
+            (true, true, true),
+        ];
+        differing.into_iter().map(move |(reasoning, cache, tools)| Self {
+            reasoning_beside: self.reasoning_beside ^ reasoning,
+            cache_beside: self.cache_beside ^ cache,
+            tools_beside: self.tools_beside ^ tools,
+        })
+    }
+}
+
+/// Token counts as a provider reports them.
+///
+/// A format defines whether a part, such as reasoning, is inside or beside the input or output. Servers deviate from
+/// their format, so the reported total decides, if there is one.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ReportedUsage {
+    /// The counts. Input and output exclude the parts beside them.
+    pub counts: Usage,
+    /// Tokens of the prompts of built-in tools.
+    pub tools: Option<u64>,
+    /// Sum of all tokens.
+    pub total: Option<u64>,
+}
+
+impl ReportedUsage {
+    /// Returns the counts as OpenTelemetry defines them. `convention` is the placement that the format defines.
+    ///
+    /// - The placement whose sum is the total applies, and the convention if there is no total. A part that exceeds its
+    ///   whole is not inside it.
+    /// - If the total exceeds the sum, the difference is output that the provider does not list, such as thoughts.
+    /// - If the total is less than the sum, and no placement explains it, the output is in doubt.
+    pub fn resolve(self, convention: Placement) -> Usage {
+        let mut usage = self.placed(convention);
+        let total = self.total.filter(|total| *total > 0);
+        if let Some(total) = total {
+            let placed = || convention.all().map(|placement| self.placed(placement));
+            if let Some(found) =
+                placed().find(|usage| sum_of(usage) == total && is_consistent(usage))
+            {
+                usage = found;
+            } else if usage.input.is_some()
+                && let Some(output) = usage.output
+            {
+                let sum = sum_of(&usage);
+                if total > sum && is_consistent(&usage) {
+                    usage.unlisted = Some(total - sum);
+                    usage.output = Some(output.saturating_add(total - sum));
+                } else if total < sum && placed().all(|usage| sum_of(&usage) != total) {
+                    usage.output_in_doubt = true;
+                }
+            }
+        }
+        usage.remove_excess();
+        usage
+    }
+
+    /// Returns the counts, with the parts that are beside added to input and output.
+    fn placed(&self, placement: Placement) -> Usage {
+        let Usage { cache_read, cache_write, reasoning, .. } = self.counts;
+        let add = |whole: Option<u64>, part: Option<u64>, is_beside: bool| {
+            whole.map(|whole| whole.saturating_add(part.filter(|_| is_beside).unwrap_or(0)))
+        };
+        let cached = sum((cache_read, cache_write));
+        let input = add(self.counts.input, cached, placement.cache_beside);
+        Usage {
+            input: add(input, self.tools, placement.tools_beside),
+            output: add(self.counts.output, reasoning, placement.reasoning_beside),
+            ..self.counts
+        }
+    }
+}
+
+fn sum_of(usage: &Usage) -> u64 {
+    usage.input.unwrap_or(0).saturating_add(usage.output.unwrap_or(0))
+}
+
+/// Returns whether no part exceeds the count to which it belongs.
+fn is_consistent(usage: &Usage) -> bool {
+    let mut kept = *usage;
+    kept.remove_excess();
+    let parts = |usage: &Usage| (usage.cache_read, usage.cache_write, usage.reasoning);
+    parts(&kept) == parts(usage)
+}
+
 /// Token counts of a format that reports input without cached tokens. The counts can arrive in several parts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct UncachedUsage {
@@ -54,11 +170,15 @@ pub struct UncachedUsage {
     pub cache_write: Option<u64>,
     /// Reasoning tokens, which are part of `output`.
     pub reasoning: Option<u64>,
+    /// Output tokens of compaction, which are part of `output`.
+    pub compaction: Option<u64>,
+    /// Sum of all tokens. Few servers report it.
+    pub total: Option<u64>,
 }
 
 impl UncachedUsage {
     /// Overwrites the fields that `later` contains. A later input of 0 is ignored, because no prompt is empty and
-    /// gateways fill in 0.
+    /// gateways fill in 0. A total covers only the report that contains it.
     pub fn merge(&mut self, later: Self) {
         let is_filler = later.prompt() == Some(0) && self.prompt().is_some();
         if !is_filler {
@@ -68,18 +188,23 @@ impl UncachedUsage {
         }
         self.output = later.output.or(self.output);
         self.reasoning = later.reasoning.or(self.reasoning);
+        self.compaction = later.compaction.or(self.compaction);
+        self.total = later.total.filter(|_| !is_filler);
     }
 
     /// Returns the counts as OpenTelemetry defines them.
     pub fn usage(&self) -> Usage {
-        Usage {
-            input: self.prompt(),
-            output: self.output,
-            cache_read: self.cache_read,
-            cache_write: self.cache_write,
-            reasoning: self.reasoning,
+        let Self { input, output, cache_read, cache_write, reasoning, compaction, total } = *self;
+        let counts = Usage {
+            input,
+            output,
+            cache_read,
+            cache_write,
+            reasoning,
+            compaction,
             ..Usage::default()
-        }
+        };
+        ReportedUsage { counts, tools: None, total }.resolve(Placement::CACHE_BESIDE)
     }
 
     /// Returns all input tokens, including cached tokens. Returns `None` if the number of uncached tokens is unknown.

@@ -18,7 +18,8 @@ pub struct Output {
     pub counted_first: u64,
     /// Tokens of the same text in o200k_base.
     pub standard: u64,
-    /// Reasoning tokens that were reported but not streamed: max(0, reported reasoning − counted streamed reasoning).
+    /// Tokens that were reported but not streamed: max(0, reported reasoning − counted streamed reasoning) + compaction.
+    /// Output tokens that only the reported total shows count as reported reasoning.
     pub hidden: u64,
     /// `counted` by kind, in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
@@ -68,19 +69,17 @@ impl TokenCounts {
 impl Output {
     /// Computes N = reported output − hidden tokens. Without a usage report, N is the proxy's count.
     ///
-    /// The reported number is also ignored in two cases, because it cannot be compared with the streamed text:
+    /// The reported number is also ignored in two cases:
     ///
-    /// - Reasoning was streamed, but the usage does not list reasoning tokens. The reported number may or may not
-    ///   include them.
+    /// - Other numbers of the report contradict it.
     /// - Text was streamed, but the usage is zero.
     pub fn reconcile(counted: &TokenCounts, usage: Option<&Usage>) -> Self {
-        let reported = usage.and_then(|usage| usage.output);
-        let reasoning = usage.and_then(|usage| usage.reasoning);
-        let hidden = reasoning.map_or(0, |reasoning| reasoning.saturating_sub(counted.reasoning()));
-        let unsplit = reasoning.is_none() && counted.reasoning() > 0;
-        let (tokens, source) = match reported {
+        let usage = usage.copied().unwrap_or_default();
+        let unshown = usage.unshown().unwrap_or(0).saturating_sub(counted.reasoning());
+        let hidden = unshown.saturating_add(usage.compaction.unwrap_or(0));
+        let (tokens, source) = match usage.output {
             Some(0) if counted.total > 0 => (counted.total, counted.source),
-            Some(_) if unsplit => (counted.total, Some(Source::Estimated)),
+            Some(_) if usage.output_in_doubt => (counted.total, counted.source),
             Some(output) => (output.saturating_sub(hidden), Some(Source::Reported)),
             None => (counted.total, counted.source),
         };
@@ -173,8 +172,30 @@ mod tests {
     }
 
     #[test]
-    fn streamed_reasoning_without_a_split_in_usage_makes_the_count_estimated() {
-        assert_eq!(n(&counted(40, 60), Some(usage(40, None))), (100.0, Some(Source::Estimated), 0));
+    fn streamed_reasoning_without_a_split_in_usage_leaves_the_reported_count_exact() {
+        assert_eq!(n(&counted(40, 60), Some(usage(90, None))), (90.0, Some(Source::Reported), 0));
+    }
+
+    #[test]
+    fn tokens_that_only_the_total_shows_are_hidden_unless_they_were_streamed() {
+        let usage = Usage { unlisted: Some(288), ..usage(295, None) };
+        assert_eq!(n(&counted(7, 0), Some(usage)), (7.0, Some(Source::Reported), 288));
+        assert_eq!(n(&counted(7, 50), Some(usage)), (57.0, Some(Source::Reported), 238));
+        let listed = Usage { output: Some(300), reasoning: Some(5), ..usage };
+        assert_eq!(n(&counted(7, 0), Some(listed)), (7.0, Some(Source::Reported), 293));
+    }
+
+    #[test]
+    fn compaction_is_hidden_although_reasoning_was_streamed() {
+        let usage = Usage { compaction: Some(3_500), ..usage(4_500, None) };
+        assert_eq!(n(&counted(600, 390), Some(usage)), (1_000.0, Some(Source::Reported), 3_500));
+    }
+
+    #[test]
+    fn a_contradictory_report_does_not_replace_the_count() {
+        let usage = Usage { output_in_doubt: true, ..usage(293, None) };
+        assert_eq!(n(&counted(60, 0), Some(usage)), (60.0, Some(Source::Counted), 0));
+        assert_eq!(n(&counted(0, 0), Some(usage)), (0.0, Some(Source::Counted), 0));
     }
 
     #[test]

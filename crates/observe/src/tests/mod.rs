@@ -12,6 +12,7 @@ mod outages;
 mod overload;
 mod queue;
 mod stalls;
+mod usage;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};

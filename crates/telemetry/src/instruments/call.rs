@@ -327,6 +327,7 @@ impl CallInstruments {
             && output.counted_source == Some(Source::Counted)
             && !call.request.tools
             && output.hidden == 0
+            && !usage.output_in_doubt
             // The reported usage of a session includes audio, but only the transcript of the audio can be counted.
             && record.websocket.is_none();
         if let Some(reported) = usage.output.filter(|_| comparable) {
@@ -401,18 +402,21 @@ fn phases(timings: &Timings) -> [LabelledValue<Duration>; 5] {
 }
 
 /// Divides the reported tokens into kinds that do not overlap. Input is divided into uncached, cache_read and
-/// cache_write, and output into output, reasoning and hidden.
+/// cache_write, and output into output, reasoning and hidden. Hidden are compaction, and reasoning that was not streamed.
+/// Tokens that only the reported total shows count as reasoning that was not streamed.
 fn parts(usage: &Usage, output: Option<&Output>) -> [LabelledValue<u64>; 6] {
     let cached = usage.cache_read.unwrap_or(0) + usage.cache_write.unwrap_or(0);
-    let reasoning = usage.reasoning.unwrap_or(0);
-    let hidden = output.map_or(0, |output| output.hidden).min(reasoning);
+    let besides = usage.besides_answer();
+    let never_sent = usage.unlisted.unwrap_or(0) + usage.compaction.unwrap_or(0);
+    let hidden = besides.map(|tokens| output.map_or(never_sent, |it| it.hidden).min(tokens));
+    let shown = besides.zip(hidden).map(|(tokens, hidden)| tokens - hidden);
     [
         ("uncached", usage.input.map(|input| input.saturating_sub(cached))),
         ("cache_read", usage.cache_read),
         ("cache_write", usage.cache_write),
-        ("output", usage.output.map(|output| output.saturating_sub(reasoning))),
-        ("reasoning", usage.reasoning.map(|reasoning| reasoning - hidden)),
-        ("hidden", usage.reasoning.map(|_| hidden)),
+        ("output", usage.output.map(|output| output.saturating_sub(besides.unwrap_or(0)))),
+        ("reasoning", shown.filter(|shown| usage.reasoning.is_some() || *shown > 0)),
+        ("hidden", hidden),
     ]
 }
 
@@ -454,6 +458,19 @@ mod tests {
         let split = parts(&usage, Some(&output));
         assert_eq!(split.map(|(_, tokens)| tokens), [30, 60, 10, 20, 18, 12].map(Some));
         assert_eq!(split.iter().filter_map(|(_, tokens)| *tokens).sum::<u64>(), 150);
+    }
+
+    #[test]
+    fn tokens_that_only_the_total_shows_are_hidden() {
+        let usage = Usage { output: Some(295), unlisted: Some(288), ..Usage::default() };
+        let kinds = |hidden| {
+            let output = Output { hidden, ..Output::default() };
+            parts(&usage, Some(&output)).map(|(_, tokens)| tokens)
+        };
+        assert_eq!(kinds(288), [None, None, None, Some(7), None, Some(288)]);
+        assert_eq!(kinds(284), [None, None, None, Some(7), Some(4), Some(284)]);
+        let without = parts(&usage, None).map(|(_, tokens)| tokens);
+        assert_eq!(without, [None, None, None, Some(7), None, Some(288)]);
     }
 
     #[test]

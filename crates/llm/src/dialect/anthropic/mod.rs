@@ -3,6 +3,8 @@
 //!
 //! A message is a list of content blocks. Blocks of all types are numbered together. A response has one choice.
 
+mod usage;
+
 use serde::Deserialize;
 
 use super::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_usage};
@@ -16,6 +18,7 @@ use super::table::{Field, Table, TableFormat};
 use super::usage::UncachedUsage;
 use super::{Api, Event, EventSink, Part, Reader, RequestFacts, Usage};
 use crate::budget::RequestBudget;
+use usage::RawUsage;
 
 const CHOICE: u32 = 0;
 
@@ -127,33 +130,6 @@ struct Delta<'a> {
     stop_reason: Text<'a>,
 }
 
-/// Token counts of a message. They already include the billed parts of `iterations`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct RawUsage<'a> {
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_input_tokens: Count,
-    cache_creation_input_tokens: Count,
-    cache_creation: Object<CacheCreation>,
-    output_tokens_details: Object<OutputDetails>,
-    service_tier: Text<'a>,
-}
-
-/// Cache writes by lifetime.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct CacheCreation {
-    ephemeral_5m_input_tokens: Count,
-    ephemeral_1h_input_tokens: Count,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct OutputDetails {
-    thinking_tokens: Count,
-}
-
 pub fn reader(failed: bool, budget: &RequestBudget) -> Reader {
     FormatReader::new(Messages::new(), failed).with_templates(budget).into()
 }
@@ -259,25 +235,6 @@ impl Messages {
         self.preamble.emit_tier(raw.service_tier.some(), None, out);
         self.usage.merge(counts);
         emit_usage(self.usage.usage(), out);
-    }
-}
-
-impl RawUsage<'_> {
-    fn counts(&self) -> UncachedUsage {
-        let creation = self.cache_creation.0.as_ref();
-        let written = creation.and_then(|creation| {
-            let parts =
-                [creation.ephemeral_5m_input_tokens.0, creation.ephemeral_1h_input_tokens.0];
-            parts.into_iter().flatten().reduce(u64::saturating_add)
-        });
-        let details = self.output_tokens_details.0.as_ref();
-        UncachedUsage {
-            input: self.input_tokens.0,
-            output: self.output_tokens.0,
-            cache_read: self.cache_read_input_tokens.0,
-            cache_write: self.cache_creation_input_tokens.0.or(written),
-            reasoning: details.and_then(|details| details.thinking_tokens.0),
-        }
     }
 }
 

@@ -181,6 +181,53 @@ fn overwrites_counts_field_by_field() {
     assert_eq!(last(by_time), usage([Some(123), Some(9), Some(100), Some(3), None]));
 }
 
+/// Returns a usage object with 23,000 input and 1,000 output tokens, and these iterations.
+fn iterations(iterations: &str) -> String {
+    format!(r#""usage":{{"input_tokens":23000,"output_tokens":1000,"iterations":[{iterations}]}}"#)
+}
+
+const COMPACTION: &str = r#"{"type":"compaction","input_tokens":180000,"output_tokens":3500,"cache_read_input_tokens":0}"#;
+const MESSAGE: &str = r#"{"type":"message","input_tokens":23000,"output_tokens":1000}"#;
+
+#[test]
+fn adds_compaction_to_the_message() {
+    let counts = |input, output, compaction| Usage {
+        input: Some(input),
+        output: Some(output),
+        compaction,
+        ..Usage::default()
+    };
+    let twice = r#"{"type":"compaction","input_tokens":1,"output_tokens":2,"cache_creation_input_tokens":4},{"type":"message","input_tokens":8,"output_tokens":16}"#;
+    let advisor =
+        r#"{"type":"advisor_message","model":"other","input_tokens":99,"output_tokens":99}"#;
+    let fallback = r#"{"type":"fallback_message","input_tokens":7,"output_tokens":7}"#;
+    let read = Usage { cache_read: Some(0), ..counts(203_000, 4_500, Some(3_500)) };
+    let both =
+        Usage { cache_read: Some(0), cache_write: Some(4), ..counts(203_013, 4_518, Some(3_502)) };
+    let plain = counts(23_000, 1_000, None);
+    for (list, expected) in [
+        (format!("{COMPACTION},{MESSAGE}"), read),
+        (format!("{COMPACTION},{advisor},{MESSAGE}"), read),
+        (format!("{COMPACTION},{MESSAGE},{twice}"), both),
+        (COMPACTION.to_owned(), Usage { input: Some(180_000), output: Some(3_500), ..read }),
+        (MESSAGE.to_owned(), plain),
+        (format!("{MESSAGE},{advisor}"), plain),
+        (format!("{COMPACTION},{MESSAGE},{fallback}"), plain),
+        (String::new(), plain),
+    ] {
+        let usage = iterations(&list);
+        let expected = format!("{:?}", Event::Usage(&expected));
+        let whole = format!(r#"{{"type":"message","content":[],{usage}}}"#);
+        assert_eq!(body(&whole), [expected.as_str()], "{list}");
+        let delta = format!(r#"{{"type":"message_delta","delta":{{}},{usage}}}"#);
+        assert_eq!(stream(&[&delta]), [expected.as_str()], "{list}");
+        for api in [Api::BedrockInvoke, Api::AnthropicMessages] {
+            let invoked = TestResponse::new(api, JSON).read(whole.as_bytes());
+            assert_eq!(invoked, [expected.as_str()], "{api:?} {list}");
+        }
+    }
+}
+
 #[test]
 fn uses_the_first_output_count_only_without_another() {
     let outputs = |messages: &[&str]| {

@@ -53,6 +53,7 @@ pub struct RawUsage {
     output_tokens: Count,
     cache_read_input_tokens: Count,
     cache_write_input_tokens: Count,
+    total_tokens: Count,
     // Spelling in Nova's usage and in Bedrock's metrics. Converse uses both spellings for the cache counts.
     input_token_count: Count,
     output_token_count: Count,
@@ -74,7 +75,8 @@ impl RawUsage {
             output: self.output_tokens.0.or(self.output_token_count.0),
             cache_read: self.cache_read_input_tokens.0.or(self.cache_read_input_token_count.0),
             cache_write: self.cache_write_input_tokens.0.or(self.cache_write_input_token_count.0),
-            reasoning: None,
+            total: self.total_tokens.0,
+            ..UncachedUsage::default()
         };
         counts.usage()
     }

@@ -72,6 +72,7 @@ pub static CLOUDFLARE: Table = Table {
         ("tool_calls.*.arguments{}", Field::Arguments),
         ("usage.prompt_tokens", Field::Count(Counter::Input)),
         ("usage.completion_tokens", Field::Count(Counter::Output)),
+        ("usage.total_tokens", Field::Count(Counter::Total)),
         ("usage", Field::Report),
     ])
     .unwraps(&["result"])

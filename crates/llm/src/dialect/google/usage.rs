@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::dialect::event::sum;
 use crate::dialect::lenient::{Code, Count, List};
+use crate::dialect::usage::{Placement, ReportedUsage};
 use crate::dialect::{ByModality, Usage};
 
 #[derive(Debug, Default, Deserialize)]
@@ -19,6 +20,8 @@ pub struct RawUsage<'a> {
     thoughts_token_count: Count,
     #[serde(alias = "total_tool_use_tokens")]
     tool_use_prompt_token_count: Count,
+    #[serde(alias = "total_tokens")]
+    total_token_count: Count,
     #[serde(alias = "input_tokens_by_modality")]
     prompt_tokens_details: List<Detail<'a>>,
     #[serde(alias = "tool_use_tokens_by_modality")]
@@ -41,26 +44,30 @@ struct Detail<'a> {
 
 impl RawUsage<'_> {
     /// Returns the counts as OpenTelemetry defines them. Google's prompt count excludes text that tools added, and the
-    /// output count excludes thoughts. Both are added here.
+    /// output count excludes thoughts. Both are added here, unless the total shows that they are included.
     pub fn usage(&self) -> Usage {
-        let thoughts = self.thoughts_token_count.0;
+        let (answer, thoughts) = (self.candidates_token_count.0, self.thoughts_token_count.0);
+        let (prompt, tools) = (self.prompt_token_count.0, self.tool_use_prompt_token_count.0);
+        // A count of 0 is left out.
+        let counts = Usage {
+            input: prompt.or(tools.map(|_| 0)),
+            output: answer.or(thoughts.map(|_| 0)),
+            cache_read: self.cached_content_token_count.0,
+            reasoning: thoughts,
+            ..Usage::default()
+        };
+        let reported = ReportedUsage { counts, tools, total: self.total_token_count.0 };
+        let usage = reported.resolve(Placement::THOUGHTS_BESIDE);
         let mut input_by = ByModality::default();
         let tools = self.tool_use_prompt_tokens_details.iter();
         self.prompt_tokens_details.iter().chain(tools).for_each(|detail| detail.add(&mut input_by));
         let mut output_by = ByModality::default();
         self.candidates_tokens_details.iter().for_each(|detail| detail.add(&mut output_by));
-        if output_by != ByModality::default() {
+        let is_beside = usage.output > answer;
+        if output_by != ByModality::default() && is_beside {
             output_by.text = sum((output_by.text, thoughts));
         }
-        Usage {
-            input: sum((self.prompt_token_count.0, self.tool_use_prompt_token_count.0)),
-            output: sum((self.candidates_token_count.0, thoughts)),
-            cache_read: self.cached_content_token_count.0,
-            cache_write: None,
-            reasoning: thoughts,
-            input_by,
-            output_by,
-        }
+        Usage { input_by, output_by, ..usage }
     }
 
     /// Returns the service tier, or `None` if it is a number or unspecified.

@@ -6,7 +6,8 @@ use serde::de::MapAccess;
 
 use crate::dialect::emit::{emit_timings, emit_usage};
 use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient, whole};
-use crate::dialect::{ByModality, EventSink, Timings, Usage};
+use crate::dialect::usage::{Placement, ReportedUsage};
+use crate::dialect::{EventSink, Timings, Usage};
 
 /// An object with token counts or durations: `usage`, llama.cpp's `timings`, Cerebras' `time_info`, Fireworks'
 /// `perf_metrics` or LM Studio's `stats`.
@@ -15,14 +16,7 @@ use crate::dialect::{ByModality, EventSink, Timings, Usage};
 /// therefore applies.
 #[derive(Debug, Default, PartialEq)]
 pub struct RawUsage {
-    input: Option<u64>,
-    output: Option<u64>,
-    total: Option<u64>,
-    cache_read: Option<u64>,
-    cache_write: Option<u64>,
-    reasoning: Option<u64>,
-    input_by: ByModality,
-    output_by: ByModality,
+    reported: ReportedUsage,
     timings: Timings,
 }
 
@@ -38,19 +32,16 @@ impl RawUsage {
     /// generates no text.
     pub fn emit(json: &str, is_input: bool, out: &mut impl EventSink) {
         let raw: Self = serde_json::from_str(json).unwrap_or_default();
-        let mut usage = raw.usage();
-        if is_input {
-            // Some providers report only the total for embeddings.
-            usage.input = usage.input.or(raw.total);
-        }
+        let usage = if is_input { raw.processed() } else { raw.usage() };
         emit_usage(usage, out);
         emit_timings(raw.timings, out);
     }
 
     /// Returns the counts as OpenTelemetry defines them.
     ///
-    /// xAI's chat excludes reasoning from the completion tokens. This shows only in the total, which is then the sum of
-    /// prompt, completion and reasoning.
+    /// xAI's chat excludes reasoning from the completion tokens, and some gateways exclude cached tokens from the prompt
+    /// tokens. This shows only in the total. Gemini's chat excludes thoughts and does not list them: they are the
+    /// tokens of the total that are missing from the sum.
     ///
     /// Chat reports zeros for modalities that the model does not support. These zeros are left out.
     pub fn usage(&self) -> Usage {
@@ -61,21 +52,16 @@ impl RawUsage {
 
     /// Returns the same counts as [`Self::usage`], including zeros for modalities.
     pub fn usage_by_all_modalities(&self) -> Usage {
-        Usage {
-            input: self.input,
-            output: self.output_with_reasoning().or(self.output),
-            cache_read: self.cache_read,
-            cache_write: self.cache_write,
-            reasoning: self.reasoning,
-            input_by: self.input_by,
-            output_by: self.output_by,
-        }
+        self.reported.resolve(Placement::INSIDE)
     }
 
-    /// Returns the sum of output and reasoning, if the output excludes reasoning.
-    fn output_with_reasoning(&self) -> Option<u64> {
-        let output = self.output?.checked_add(self.reasoning?)?;
-        (self.input?.checked_add(output)? == self.total?).then_some(output)
+    /// Returns the counts of an API that generates no text. Some providers report only the total for embeddings.
+    fn processed(&self) -> Usage {
+        let ReportedUsage { counts, total, .. } = self.reported;
+        let input = counts.input.or(total);
+        let reported =
+            ReportedUsage { counts: Usage { input, ..counts }, ..ReportedUsage::default() };
+        reported.resolve(Placement::INSIDE)
     }
 
     pub fn timings(&self) -> Option<Timings> {
@@ -84,17 +70,18 @@ impl RawUsage {
 
     fn number(&mut self, key: &str, number: f64) {
         let timings = &mut self.timings;
+        let ReportedUsage { counts, total, .. } = &mut self.reported;
         match key {
-            "prompt_tokens" | "input_tokens" => largest(&mut self.input, number),
-            "completion_tokens" | "output_tokens" => largest(&mut self.output, number),
-            "total_tokens" => largest(&mut self.total, number),
+            "prompt_tokens" | "input_tokens" => largest(&mut counts.input, number),
+            "completion_tokens" | "output_tokens" => largest(&mut counts.output, number),
+            "total_tokens" => largest(total, number),
             // Moonshot and Hugging Face; DeepSeek; Databricks, Doubleword and Venice.
             "cached_tokens" | "prompt_cache_hit_tokens" | "cache_read_input_tokens" => {
-                largest(&mut self.cache_read, number);
+                largest(&mut counts.cache_read, number);
             }
-            "cache_creation_input_tokens" => largest(&mut self.cache_write, number),
+            "cache_creation_input_tokens" => largest(&mut counts.cache_write, number),
             // GitHub Copilot.
-            "reasoning_tokens" => largest(&mut self.reasoning, number),
+            "reasoning_tokens" => largest(&mut counts.reasoning, number),
             // Groq, Cerebras and TabbyAPI; mistral.rs; llama.cpp; LM Studio; SambaNova and Fireworks.
             "queue_time" => timings.queue = seconds(number),
             "prompt_time" | "total_prompt_time_sec" => timings.prefill = seconds(number),
@@ -111,17 +98,18 @@ impl RawUsage {
     }
 
     fn detail(&mut self, side: Side, key: &str, number: f64) {
+        let counts = &mut self.reported.counts;
         let by = match side {
-            Side::Input => &mut self.input_by,
-            Side::Output => &mut self.output_by,
+            Side::Input => &mut counts.input_by,
+            Side::Output => &mut counts.output_by,
         };
         match (side, key) {
-            (Side::Input, "cached_tokens") => largest(&mut self.cache_read, number),
+            (Side::Input, "cached_tokens") => largest(&mut counts.cache_read, number),
             // OpenAI, OpenRouter and Bedrock; Alibaba.
             (Side::Input, "cache_write_tokens" | "cache_creation_input_tokens") => {
-                largest(&mut self.cache_write, number);
+                largest(&mut counts.cache_write, number);
             }
-            (Side::Output, "reasoning_tokens") => largest(&mut self.reasoning, number),
+            (Side::Output, "reasoning_tokens") => largest(&mut counts.reasoning, number),
             (_, "text_tokens") => largest(&mut by.text, number),
             (_, "image_tokens") => largest(&mut by.image, number),
             (_, "audio_tokens") => largest(&mut by.audio, number),

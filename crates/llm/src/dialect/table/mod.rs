@@ -89,7 +89,8 @@ pub enum Counter {
     /// Input tokens, reported only once. Later messages of the stream report 0, which is ignored.
     InputOnce,
     Output,
-    /// Sum of input and output tokens. Counts as input if no output is reported.
+    /// Sum of input and output tokens. Counts as input if no output is reported. Otherwise, the total shows which parts
+    /// are beside input and output.
     Total,
     CacheRead,
     Reasoning,

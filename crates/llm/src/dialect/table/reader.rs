@@ -13,7 +13,7 @@ use crate::dialect::finish::{emit_stopped, finish_reason};
 use crate::dialect::json::{Found, JsonScanner, Outcome, Paths, Value, identifier};
 use crate::dialect::lenient::{Text, whole_number};
 use crate::dialect::response::{Format, FormatReader, Message};
-use crate::dialect::usage::ResultUsage;
+use crate::dialect::usage::{Placement, ReportedUsage, ResultUsage};
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Timings, Usage};
 use crate::frame::ParseError;
 
@@ -357,9 +357,11 @@ impl TableFormat {
 
     /// Emits the counts and durations collected since the last report.
     fn report(&mut self, choice: u32, out: &mut impl EventSink) {
-        let mut usage = std::mem::take(&mut self.usage);
-        let total = self.total.take().filter(|_| usage.output.is_none());
-        usage.input = usage.input.or(total);
+        let counts = std::mem::take(&mut self.usage);
+        let total = self.total.take();
+        let only_total = total.filter(|_| counts.output.is_none());
+        let counts = Usage { input: counts.input.or(only_total), ..counts };
+        let mut usage = ReportedUsage { counts, tools: None, total }.resolve(Placement::INSIDE);
         match self.table.counts {
             Counts::Result => self.results.add(choice, usage, out),
             Counts::Message => {

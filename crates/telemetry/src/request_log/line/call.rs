@@ -234,7 +234,10 @@ part! {
 
 part! {
     Usage
-    from dialect::Usage { input, output, cache_read, cache_write, reasoning, input_by, output_by }
+    from dialect::Usage {
+        input, output, cache_read, cache_write, reasoning, compaction, unlisted, input_by, output_by,
+        output_in_doubt,
+    }
     known {
         /// All input.
         input["{token}"]: u64 = *input,
@@ -246,6 +249,12 @@ part! {
         cache_write["{token}"]: u64 = *cache_write,
         /// Part of the output.
         reasoning["{token}"]: u64 = *reasoning,
+        /// Part of the output: tokens of Anthropic's compaction.
+        compaction["{token}"]: u64 = *compaction,
+        /// Part of the output that only the reported total shows.
+        unlisted["{token}"]: u64 = *unlisted,
+        /// `true` if other numbers of the report contradict `output`.
+        output_in_doubt: bool = output_in_doubt.then_some(true),
         /// Input by modality: `text`, `image`, `audio`, `video`, `document`.
         input_by["{token}"]: BTreeMap<&'static str, u64> = by_modality(input_by),
         /// Output by modality.
@@ -267,7 +276,7 @@ part! {
         counted_in_first_chunk["{token}"]: u64 = *counted_first,
         /// The same text in o200k_base.
         normalized["{token}"]: u64 = *standard,
-        /// max(0, reported reasoning − counted streamed reasoning).
+        /// max(0, reported reasoning and unlisted output − counted streamed reasoning) + compaction.
         hidden_reasoning["{token}"]: u64 = *hidden,
         /// `counted` by `text`, `reasoning`, `tool`, `refusal` and `transcript`; absent kinds are omitted.
         by_kind["{token}"]: BTreeMap<&'static str, u64> = TextKind::ALL

@@ -129,7 +129,8 @@ fn reads_named_events_of_nova() {
             r#"0 Text "On""#.to_owned(),
             r#"0 Tool(0) "{\"a\":1}""#.to_owned(),
             stopped(0, "tool_use"),
-            usage([Some(429), Some(162), Some(2), Some(0), None]),
+            // The total shows that the input includes the cached tokens.
+            usage([Some(427), Some(162), Some(2), Some(0), None]),
         ]
     );
 }

@@ -43,11 +43,12 @@ fn delta(name: &str, response: &str, delta: &str) -> String {
 }
 
 fn done(response: &str, status: &str, input: u32, output: u32) -> String {
+    let total = input + output;
     format!(
         r#"{{"event_id":"event_9","response":{{"object":"realtime.response","id":"{response}","status":"{status}",
            "status_details":{{"type":"{status}","error":{{"type":"server_error","code":"x"}}}},
            "output":[{{"id":"item_1","type":"message","content":[{{"type":"audio","transcript":"no"}}]}}],
-           "usage":{{"total_tokens":9999,"input_tokens":{input},"output_tokens":{output},
+           "usage":{{"total_tokens":{total},"input_tokens":{input},"output_tokens":{output},
            "input_token_details":{{"text_tokens":100,"audio_tokens":20,"cached_tokens":64,
            "cached_tokens_details":{{"text_tokens":64,"audio_tokens":0}}}},
            "output_token_details":{{"text_tokens":10,"audio_tokens":30}}}}}},"type":"response.done"}}"#
@@ -109,22 +110,22 @@ fn adds_usage_of_responses_and_numbers_them() {
     let (reader, events_seen) = events(&[
         &delta("output_text", "resp_1", "one"),
         &delta("output_text", "resp_2", "side by side"),
-        &done("resp_1", "completed", 100, 10),
+        &done("resp_1", "completed", 200, 50),
         &delta("output_text", "resp_2", "still"),
-        &done("resp_2", "cancelled", 150, 5),
-        &done("resp_3", "incomplete", 1, 0),
+        &done("resp_2", "cancelled", 250, 45),
+        &done("resp_3", "incomplete", 121, 40),
     ]);
     assert_eq!(
         events_seen,
         [
             "0 Text one",
             "1 Text side by side",
-            "usage 100 10 64",
+            "usage 200 50 64",
             "0 stopped completed",
             "1 Text still",
-            "usage 250 15 128",
+            "usage 450 95 128",
             "1 stopped cancelled",
-            "usage 251 15 192",
+            "usage 571 135 192",
             "2 stopped incomplete",
         ]
     );
@@ -156,6 +157,7 @@ fn adds_every_count_of_the_usage() {
         reasoning: Some(22),
         input_by: by(2, 4, 6, 8),
         output_by: by(14, 16, 18, 20),
+        ..Usage::default()
     };
     assert_eq!(reader.usage, twice);
 }
