@@ -266,6 +266,9 @@ impl ResponseAccumulator {
         known.merge(usage);
         if let Some(earlier) = self.usage_of_choices.take() {
             known.add_choice(earlier);
+            if known.remove_implausible() {
+                ParseError::BadCount.add_to(&mut self.parse_errors);
+            }
         }
     }
 

@@ -79,6 +79,7 @@ impl ResponseParser {
             }
             false => !body.is_short(),
         };
+        ParseError::BadCount.add_times(request.bad_counts, &mut response.parse_errors);
         let tokens = response.tokens();
         let tokenizer = response.tokenizer();
         let choices = (0..).zip(response.choices);

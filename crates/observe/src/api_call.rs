@@ -333,6 +333,7 @@ impl ApiCall {
     /// Returns the parse errors, each with its count.
     pub(super) fn anomalies(&mut self) -> Vec<(ParseError, u32)> {
         let mut counts = std::mem::take(&mut self.answer.facts.parse_errors);
+        ParseError::BadCount.add_times(self.facts().bad_counts, &mut counts);
         let errors = [self.request_coding.error(), self.body.as_ref().and_then(BodyReader::error)];
         errors.into_iter().flatten().for_each(|error| error.add_to(&mut counts));
         counts

@@ -172,24 +172,30 @@ impl fmt::Display for ListenAddr {
 
 crate::serde_as_str!(ListenAddr, { "type": "string" });
 
-/// An amount of money without a currency, 0 or more, such as `2.5`.
+/// An amount of money without a currency, such as `2.5`. From 0 to [`Self::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MoneyAmount(pub f64);
+
+impl MoneyAmount {
+    /// Maximum amount: enough for a large budget in a small currency. A larger amount is a mistake, such as a repeated
+    /// digit.
+    pub const MAX: f64 = 1e12;
+}
 
 impl FromStr for MoneyAmount {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let number = text.parse::<f64>().ok();
-        let amount = number.filter(|number| number.is_finite() && *number >= 0.0);
+        let amount = number.filter(|number| (0.0..=Self::MAX).contains(number));
         amount.map(Self).ok_or_else(|| {
-            let remedy = "write a number without the currency, such as 2.5";
+            let remedy = "write a number up to 1e12 without the currency, such as 2.5";
             ValueError::new(format!("\"{text}\" is not an amount of money"), remedy)
         })
     }
 }
 
-crate::deserialize_from_str!(MoneyAmount, { "type": "number", "minimum": 0 });
+crate::deserialize_from_str!(MoneyAmount, { "type": "number", "minimum": 0, "maximum": 1e12 });
 
 /// A currency code of ISO 4217, such as `USD`.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -325,6 +331,16 @@ mod tests {
 
     fn read<T: FromStr<Err = ValueError> + fmt::Display>(text: &str) -> Result<String, String> {
         text.parse::<T>().map(|value| value.to_string()).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn amounts_of_money_are_plausible() {
+        for (text, amount) in [("0", 0.0), ("2.5", 2.5), ("1e12", 1e12)] {
+            assert_eq!(text.parse::<MoneyAmount>().unwrap(), MoneyAmount(amount));
+        }
+        for text in ["-1", "1.1e12", "1e300", "1e999", "inf", "NaN", "USD 5", ""] {
+            assert!(text.parse::<MoneyAmount>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Emits events. All API formats share these helper functions.
 
 use super::{Event, EventSink, Part, Timings, Usage};
+use crate::frame::ParseError;
 
 /// Maximum number of tool calls of one response that are tracked separately. Agents request a few dozen. Further calls
 /// count as part of the last tracked call.
@@ -25,8 +26,13 @@ pub fn emit_call(
     }
 }
 
-/// Emits token counts, unless the response reported none.
-pub fn emit_usage(usage: Usage, out: &mut impl EventSink) {
+/// Emits token counts, unless the response reported none. Emits a parse error instead of implausible counts, and leaves
+/// out parts that exceed their whole.
+pub fn emit_usage(mut usage: Usage, out: &mut impl EventSink) {
+    if usage.remove_implausible() {
+        out(Event::ParseError(ParseError::BadCount));
+    }
+    usage.remove_excess();
     if usage != Usage::default() {
         out(Event::Usage(&usage));
     }

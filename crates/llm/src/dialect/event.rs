@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Api;
+use super::token_count::MAX_TOKENS;
 use crate::frame::ParseError;
 use tokengauge_types::label::Name;
 
@@ -122,6 +123,11 @@ pub struct ByModality {
 }
 
 impl ByModality {
+    fn counts_mut(&mut self) -> [&mut Option<u64>; 5] {
+        let Self { text, image, audio, video, document } = self;
+        [text, image, audio, video, document]
+    }
+
     fn merge(&mut self, later: Self) {
         self.text = later.text.or(self.text);
         self.image = later.image.or(self.image);
@@ -215,6 +221,41 @@ impl Usage {
     /// Returns `None` if none of them is reported.
     pub fn besides_answer(&self) -> Option<u64> {
         sum((self.unshown(), self.compaction))
+    }
+
+    /// Removes counts that no call can have. Returns whether there were any.
+    pub(crate) fn remove_implausible(&mut self) -> bool {
+        let mut found = false;
+        for count in self.counts_mut() {
+            let is_implausible = count.is_some_and(|tokens| tokens > MAX_TOKENS);
+            found |= is_implausible;
+            *count = count.filter(|_| !is_implausible);
+        }
+        if found && self.output.is_none() {
+            self.unlisted = None;
+            self.compaction = None;
+            self.output_in_doubt = false;
+        }
+        if found {
+            self.remove_excess();
+        }
+        found
+    }
+
+    /// Returns whether any count is implausible.
+    pub(super) fn is_implausible(&self) -> bool {
+        let mut copy = *self;
+        copy.counts_mut().any(|count| count.is_some_and(|tokens| tokens > MAX_TOKENS))
+    }
+
+    fn counts_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
+        let Self {
+            input, output, cache_read, cache_write, reasoning, compaction, unlisted, ..
+        } = self;
+        let modalities = [&mut self.input_by, &mut self.output_by].into_iter();
+        [input, output, cache_read, cache_write, reasoning, compaction, unlisted]
+            .into_iter()
+            .chain(modalities.flat_map(ByModality::counts_mut))
     }
 
     /// Removes parts that exceed the count to which they belong. The provider's numbers then contradict each other, and
@@ -325,6 +366,9 @@ pub struct RequestFacts {
     pub tools: bool,
     /// Whether the server repeats the prompt before the generated text.
     pub echo: Option<bool>,
+    /// Number of counts that were ignored because they are implausible.
+    #[serde(skip)]
+    pub bad_counts: u32,
 }
 
 impl RequestFacts {

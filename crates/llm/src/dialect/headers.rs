@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::emit::{emit_timings, emit_usage};
 use super::json::identifier;
+use super::token_count::parse_token_count;
 use super::usage::UncachedUsage;
 use super::{Event, EventSink, Timings};
 use tokengauge_types::event::Headers;
@@ -26,7 +27,7 @@ pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSi
         }
         return;
     }
-    let count = |name| headers.get(name)?.parse().ok();
+    let count = |name| parse_token_count(headers.get(name)?);
     let counts = UncachedUsage {
         input: count("x-amzn-bedrock-input-token-count").or(count("x-prompt-tokens")),
         output: count("x-amzn-bedrock-output-token-count").or(count("x-generated-tokens")),

@@ -229,7 +229,8 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<T, E> {
-        Ok(u64::try_from(number).map_or_else(|_| T::default(), T::number))
+        #[expect(clippy::cast_precision_loss, reason = "only the sign of the number matters")]
+        Ok(u64::try_from(number).map_or_else(|_| T::float(number as f64), T::number))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<T, E> {

@@ -43,6 +43,7 @@ mod response;
 mod table;
 #[cfg(test)]
 mod testing;
+mod token_count;
 mod usage;
 
 pub use api::{Api, Operation};

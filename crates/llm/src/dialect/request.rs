@@ -1,6 +1,7 @@
 //! Defines the values that are read from a request, and collects them as facts.
 
 use super::json::{Found, Paths, Row, Value};
+use super::token_count::{MAX_TOKENS, parse_token_count};
 use super::{Api, DetectedApi, RequestFacts, lenient};
 use tokengauge_types::label::Name;
 
@@ -142,16 +143,34 @@ impl RequestState {
         }
     }
 
-    /// Reads a number. A number with a fraction is ignored if the field is a count.
+    /// Reads a count. Returns `None` if the count is implausible, or -1 or -2: some clients send one of these instead of
+    /// leaving out the limit.
+    fn count(&mut self, number: &str) -> Option<i64> {
+        if matches!(number, "-1" | "-2") {
+            return None;
+        }
+        let count = parse_token_count(number).filter(|count| *count <= MAX_TOKENS);
+        if count.is_none() {
+            self.facts.bad_counts = self.facts.bad_counts.saturating_add(1);
+        }
+        i64::try_from(count?).ok()
+    }
+
+    /// Reads a number. A number with a fraction is ignored if the field is an integer.
     fn number(&mut self, field: RequestField, number: &str) {
+        let count = match field {
+            RequestField::MaxTokens
+            | RequestField::MaxCompletionTokens
+            | RequestField::Choices
+            | RequestField::Dimensions => self.count(number),
+            _ => None,
+        };
         let facts = &mut self.facts;
         let (integer, float) = (integer(number), number.parse::<f64>().ok());
-        // Some clients send -1 instead of leaving out the limit.
-        let limit = integer.filter(|limit| *limit >= 0);
         match field {
-            RequestField::MaxTokens if !self.has_newer_limit => facts.max_tokens = limit,
+            RequestField::MaxTokens if !self.has_newer_limit => facts.max_tokens = count,
             RequestField::MaxCompletionTokens => {
-                facts.max_tokens = limit;
+                facts.max_tokens = count;
                 self.has_newer_limit = true;
             }
             RequestField::Temperature => facts.temperature = float,
@@ -160,8 +179,8 @@ impl RequestState {
             RequestField::FrequencyPenalty => facts.frequency_penalty = float,
             RequestField::PresencePenalty => facts.presence_penalty = float,
             RequestField::Seed => facts.seed = integer,
-            RequestField::Choices => facts.choices = integer.filter(|choices| *choices != 1),
-            RequestField::Dimensions => facts.dimensions = integer.or(facts.dimensions),
+            RequestField::Choices => facts.choices = count.filter(|choices| *choices != 1),
+            RequestField::Dimensions => facts.dimensions = count.or(facts.dimensions),
             RequestField::ReasoningLevel => facts.reasoning_level = Name::new(number),
             RequestField::ReasoningLevelUnlessGiven => {
                 facts.reasoning_level = facts.reasoning_level.take().or_else(|| Name::new(number));

@@ -139,6 +139,7 @@ mod tests {
             prompt_bytes: 7,
             tools: true,
             echo: None,
+            bad_counts: 0,
         };
         assert_eq!(asked, expected);
     }
@@ -152,6 +153,23 @@ mod tests {
         let format = embeddings.encoding_format.as_ref().map(Name::as_str);
         let known = (embeddings.prompt_bytes, embeddings.dimensions, format);
         assert_eq!(known, (2, Some(256), Some("base64")));
+    }
+
+    #[test]
+    fn ignores_and_counts_implausible_counts() {
+        for number in ["1e12", "9223372036854775807", "18446744073709551615", "-7", "1.5", "1e300"]
+        {
+            for key in ["max_tokens", "max_completion_tokens", "n", "dimensions"] {
+                let asked = facts(&format!("{{\"{key}\":{number}}}"));
+                let expected = RequestFacts { bad_counts: 1, ..RequestFacts::default() };
+                assert_eq!(asked, expected, "{key}: {number}");
+            }
+        }
+        for number in ["-1", "-2", "null"] {
+            assert_eq!(facts(&format!("{{\"max_tokens\":{number}}}")), RequestFacts::default());
+        }
+        assert_eq!(facts(r#"{"max_tokens":10000000}"#).max_tokens, Some(10_000_000));
+        assert_eq!(facts(r#"{"max_tokens":40.0}"#).max_tokens, Some(40));
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::emit::emit_usage;
 use super::event::sum;
-use super::{EventSink, RequestFacts, Usage};
+use super::token_count::{IMPLAUSIBLE, MAX_TOKENS};
+use super::{Event, EventSink, RequestFacts, Usage};
+use crate::frame::ParseError;
 
 /// Maximum number of results whose counts are kept separately. No client requests more.
 const MAX_RESULTS: usize = 128;
@@ -24,7 +26,10 @@ impl ResultUsage {
     }
 
     /// Replaces the counts of one result, and emits the counts of the whole response.
-    pub fn add(&mut self, result: u32, usage: Usage, out: &mut impl EventSink) {
+    pub fn add(&mut self, result: u32, mut usage: Usage, out: &mut impl EventSink) {
+        if usage.remove_implausible() {
+            out(Event::ParseError(ParseError::BadCount));
+        }
         if usage == Usage::default() {
             return;
         }
@@ -106,10 +111,14 @@ impl ReportedUsage {
     /// - The placement whose sum is the total applies, and the convention if there is no total. A part that exceeds its
     ///   whole is not inside it.
     /// - If the total exceeds the sum, the difference is output that the provider does not list, such as thoughts.
+    /// - An implausible total makes the result implausible.
     /// - If the total is less than the sum, and no placement explains it, the output is in doubt.
     pub fn resolve(self, convention: Placement) -> Usage {
         let mut usage = self.placed(convention);
         let total = self.total.filter(|total| *total > 0);
+        if total.is_some_and(|total| total > MAX_TOKENS) {
+            return Usage { unlisted: Some(IMPLAUSIBLE), ..usage };
+        }
         if let Some(total) = total {
             let placed = || convention.all().map(|placement| self.placed(placement));
             if let Some(found) =
@@ -128,7 +137,9 @@ impl ReportedUsage {
                 }
             }
         }
-        usage.remove_excess();
+        if !usage.is_implausible() {
+            usage.remove_excess();
+        }
         usage
     }
 

@@ -186,6 +186,8 @@ named! {
         BadJson = "bad_json",
         /// Text is not valid UTF-8.
         BadText = "bad_text",
+        /// A count, such as a number of tokens, is negative, not whole, or implausibly large. The count is ignored.
+        BadCount = "bad_count",
         /// The body ended inside a frame, or before the end of a streamed array. Reported only if HTTP delivered the
         /// whole body.
         Unterminated = "unterminated",
@@ -206,9 +208,15 @@ named! {
 impl ParseError {
     /// Counts one more occurrence of this kind in `counts`.
     pub fn add_to(self, counts: &mut Vec<(Self, u32)>) {
+        self.add_times(1, counts);
+    }
+
+    /// Counts several occurrences of this kind in `counts`.
+    pub fn add_times(self, times: u32, counts: &mut Vec<(Self, u32)>) {
         match counts.iter_mut().find(|(known, _)| *known == self) {
-            Some((_, count)) => *count = count.saturating_add(1),
-            None => counts.push((self, 1)),
+            _ if times == 0 => {}
+            Some((_, count)) => *count = count.saturating_add(times),
+            None => counts.push((self, times)),
         }
     }
 }

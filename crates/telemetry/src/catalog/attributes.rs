@@ -74,7 +74,7 @@ attributes! {
     SLO "tokengauge.slo" Configured, "Name of the objective.";
     SLI "tokengauge.sli" Closed(&["availability", "time_to_first_token", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "Indicator (SLI) of the objective.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
-    PARSE_ERROR "tokengauge.parse_error" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "unterminated", "gap", "encoding", "decompression_limit", "budget", "panic"]), "Kind of parse error.";
+    PARSE_ERROR "tokengauge.parse_error" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "bad_count", "unterminated", "gap", "encoding", "decompression_limit", "budget", "panic"]), "Kind of parse error.";
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Kind of label whose value was replaced by `other`. `series`: a combination of admitted values exceeded its limit.";
     SIGNAL "tokengauge.signal" Closed(&["logs", "metrics", "traces"]), "Exported signal.";
     DROP_REASON "tokengauge.drop_reason" Closed(&["queue_full", "failed", "rejected", "shutdown"]), "Why items were dropped. `rejected`: the collector accepted the rest of the export.";

@@ -37,9 +37,7 @@ pub struct Messages {
 
 static BODY: Table = Table {
     has_blocks: true,
-    parse_usage: |json| {
-        serde_json::from_str::<RawUsage<'_>>(json).unwrap_or_default().counts().usage()
-    },
+    parse_usage: |json| Some(serde_json::from_str::<RawUsage<'_>>(json).ok()?.counts().usage()),
     ..Table::new(&[
         ("id", Field::Id),
         ("model", Field::Model),
@@ -196,7 +194,7 @@ impl Messages {
         }
         if chunk.kind.0 == "message_stop" || name == b"message_stop" {
             if let Some(output) = self.first_output.filter(|_| self.usage.output.is_none()) {
-                out(Event::Usage(&Usage { output: Some(output), ..Usage::default() }));
+                emit_usage(Usage { output: Some(output), ..Usage::default() }, out);
             }
             out(Event::Done);
         }

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use crate::dialect::event::sum;
-use crate::dialect::lenient::{Count, List, Object, Text};
+use crate::dialect::lenient::{List, Object, Text};
+use crate::dialect::token_count::TokenCount;
 use crate::dialect::usage::UncachedUsage;
 
 /// Token counts of a message, or of one iteration: one run of a model for the message.
@@ -13,13 +14,13 @@ pub struct RawUsage<'a> {
     /// Type of an iteration.
     #[serde(rename = "type")]
     kind: Text<'a>,
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_input_tokens: Count,
-    cache_creation_input_tokens: Count,
+    input_tokens: TokenCount,
+    output_tokens: TokenCount,
+    cache_read_input_tokens: TokenCount,
+    cache_creation_input_tokens: TokenCount,
     cache_creation: Object<CacheCreation>,
     /// Sum of all tokens, from gateways. Anthropic does not report it.
-    total_tokens: Count,
+    total_tokens: TokenCount,
     output_tokens_details: Object<OutputDetails>,
     pub service_tier: Text<'a>,
     iterations: List<Box<RawUsage<'a>>>,
@@ -29,14 +30,14 @@ pub struct RawUsage<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CacheCreation {
-    ephemeral_5m_input_tokens: Count,
-    ephemeral_1h_input_tokens: Count,
+    ephemeral_5m_input_tokens: TokenCount,
+    ephemeral_1h_input_tokens: TokenCount,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct OutputDetails {
-    thinking_tokens: Count,
+    thinking_tokens: TokenCount,
 }
 
 impl RawUsage<'_> {

@@ -7,12 +7,13 @@ use serde::Deserialize;
 
 use crate::dialect::lenient::Count;
 use crate::dialect::table::{Field, Phase, Table, TableReader, Unit};
+use crate::dialect::token_count::TokenCount;
 use crate::dialect::usage::UncachedUsage;
 use crate::dialect::{Part, RequestFacts, Timings, Usage};
 
 static TABLE: Table = Table {
     has_blocks: true,
-    parse_usage: |json| serde_json::from_str::<RawUsage>(json).unwrap_or_default().usage(),
+    parse_usage: |json| Some(serde_json::from_str::<RawUsage>(json).ok()?.usage()),
     ..Table::new(&[
         // The model that a prompt router selected.
         ("trace.promptRouter.invokedModelId", Field::Model),
@@ -49,16 +50,16 @@ static TABLE: Table = Table {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RawUsage {
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_input_tokens: Count,
-    cache_write_input_tokens: Count,
-    total_tokens: Count,
+    input_tokens: TokenCount,
+    output_tokens: TokenCount,
+    cache_read_input_tokens: TokenCount,
+    cache_write_input_tokens: TokenCount,
+    total_tokens: TokenCount,
     // Spelling in Nova's usage and in Bedrock's metrics. Converse uses both spellings for the cache counts.
-    input_token_count: Count,
-    output_token_count: Count,
-    cache_read_input_token_count: Count,
-    cache_write_input_token_count: Count,
+    input_token_count: TokenCount,
+    output_token_count: TokenCount,
+    cache_read_input_token_count: TokenCount,
+    cache_write_input_token_count: TokenCount,
     /// Milliseconds, in the metrics.
     invocation_latency: Count,
 }

@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use memchr::memmem;
 use serde::Deserialize;
 
-use super::emit::emit_timings;
+use super::emit::{emit_timings, emit_usage};
 use super::lenient::{Object, Text};
 use super::{Api, Event, EventSink, Reader, Usage};
 use crate::budget::RequestBudget;
@@ -119,7 +119,7 @@ impl Invoke {
         let mut usage = metrics.usage();
         usage.merge(self.usage);
         if usage != self.usage {
-            out(Event::Usage(&usage));
+            emit_usage(usage, out);
         }
         emit_timings(metrics.timings(), out);
         out(Event::Done);

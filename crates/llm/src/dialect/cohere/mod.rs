@@ -6,16 +6,17 @@
 
 use serde::Deserialize;
 
-use super::lenient::{Count, Object};
+use super::lenient::Object;
 use super::request::{RequestField, RequestPaths};
 use super::table::{Field, Table};
+use super::token_count::TokenCount;
 use super::{Api, ByModality, Part, Usage, openai};
 
 /// Version 1 of chat and generate. The last messages of a stream repeat its text and its tool calls.
 static FIRST_VERSION: Table = Table {
     last_type: "stream-end",
     repeating_type: "tool-calls-generation",
-    parse_usage: |json| RawUsage::parse(json).generated(),
+    parse_usage: |json| Some(RawUsage::parse(json)?.generated()),
     bare_object_is_error: false,
     ..Table::new(&[
         ("id|generation_id", Field::Id),
@@ -46,7 +47,7 @@ static FIRST_VERSION: Table = Table {
 /// Version 2 of chat. The tool plan counts as reasoning.
 static SECOND_VERSION: Table = Table {
     last_type: "message-end",
-    parse_usage: |json| RawUsage::parse(json).generated(),
+    parse_usage: |json| Some(RawUsage::parse(json)?.generated()),
     bare_object_is_error: false,
     has_blocks: true,
     ..Table::new(&[
@@ -74,7 +75,7 @@ static SECOND_VERSION: Table = Table {
 
 /// Embeddings and reranking, which generate nothing.
 static PROCESSING: Table = Table {
-    parse_usage: |json| RawUsage::parse(json).processed(),
+    parse_usage: |json| Some(RawUsage::parse(json)?.processed()),
     bare_object_is_error: false,
     ..Table::new(&[
         ("id", Field::Id),
@@ -119,19 +120,19 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
 struct RawUsage {
     tokens: Object<Units>,
     billed_units: Object<Units>,
-    cached_tokens: Count,
+    cached_tokens: TokenCount,
     /// Fields of rerank responses by Jina, Voyage, llama.cpp and vLLM.
-    prompt_tokens: Count,
-    total_tokens: Count,
+    prompt_tokens: TokenCount,
+    total_tokens: TokenCount,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Units {
-    input_tokens: Count,
-    output_tokens: Count,
-    reasoning_tokens: Count,
-    image_tokens: Count,
+    input_tokens: TokenCount,
+    output_tokens: TokenCount,
+    reasoning_tokens: TokenCount,
+    image_tokens: TokenCount,
 }
 
 /// Returns the table of an API.
@@ -144,8 +145,8 @@ pub fn table(api: Api) -> &'static Table {
 }
 
 impl RawUsage {
-    fn parse(json: &str) -> Self {
-        serde_json::from_str(json).unwrap_or_default()
+    fn parse(json: &str) -> Option<Self> {
+        serde_json::from_str(json).ok()
     }
 
     /// Returns the counts of a generation.

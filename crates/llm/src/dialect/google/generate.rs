@@ -7,9 +7,11 @@ use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
 use crate::dialect::errors::HasError;
 use crate::dialect::finish;
 use crate::dialect::json::{Found, Paths, Value};
-use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text, whole_number};
+use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
-use crate::dialect::{EventSink, Part, Usage};
+use crate::dialect::token_count::parse_token_count;
+use crate::dialect::{Event, EventSink, Part, Usage};
+use crate::frame::ParseError;
 
 /// Maximum number of candidates (choices) whose tool calls are numbered separately. The format does not number calls.
 /// Google allows 8 candidates.
@@ -193,7 +195,10 @@ impl Format for Generate {
             }
             (GenerateField::Usage, value) => {
                 if let Some(json) = value.word() {
-                    self.usage(&serde_json::from_str(json).unwrap_or_default(), out);
+                    match serde_json::from_str(json) {
+                        Ok(usage) => self.usage(&usage, out),
+                        Err(_) => out(Event::ParseError(ParseError::BadJson)),
+                    }
                 }
             }
             _ => self.read_string(field, found, out),
@@ -268,7 +273,7 @@ impl Generate {
             GenerateField::FinishReason => emit_stopped(choice, word, &FINISH_REASONS, out),
             GenerateField::BlockReason => emit_stopped(0, word, &BLOCK_REASONS, out),
             GenerateField::EmbeddedTokens => {
-                if let Some(tokens) = whole_number(word) {
+                if let Some(tokens) = parse_token_count(word) {
                     self.embedded = Some(self.embedded.unwrap_or(0).saturating_add(tokens));
                 }
             }

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use crate::dialect::event::sum;
-use crate::dialect::lenient::{Code, Count, List};
+use crate::dialect::lenient::{Code, List};
+use crate::dialect::token_count::TokenCount;
 use crate::dialect::usage::{Placement, ReportedUsage};
 use crate::dialect::{ByModality, Usage};
 
@@ -11,17 +12,17 @@ use crate::dialect::{ByModality, Usage};
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct RawUsage<'a> {
     #[serde(alias = "total_input_tokens")]
-    prompt_token_count: Count,
+    prompt_token_count: TokenCount,
     #[serde(alias = "total_cached_tokens")]
-    cached_content_token_count: Count,
+    cached_content_token_count: TokenCount,
     #[serde(alias = "total_output_tokens")]
-    candidates_token_count: Count,
+    candidates_token_count: TokenCount,
     #[serde(alias = "total_thought_tokens")]
-    thoughts_token_count: Count,
+    thoughts_token_count: TokenCount,
     #[serde(alias = "total_tool_use_tokens")]
-    tool_use_prompt_token_count: Count,
+    tool_use_prompt_token_count: TokenCount,
     #[serde(alias = "total_tokens")]
-    total_token_count: Count,
+    total_token_count: TokenCount,
     #[serde(alias = "input_tokens_by_modality")]
     prompt_tokens_details: List<Detail<'a>>,
     #[serde(alias = "tool_use_tokens_by_modality")]
@@ -39,7 +40,7 @@ pub struct RawUsage<'a> {
 struct Detail<'a> {
     modality: Code<'a>,
     #[serde(alias = "tokens")]
-    token_count: Count,
+    token_count: TokenCount,
 }
 
 impl RawUsage<'_> {

@@ -5,9 +5,11 @@ use std::time::Duration;
 use serde::de::MapAccess;
 
 use crate::dialect::emit::{emit_timings, emit_usage};
-use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient, whole};
+use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient};
+use crate::dialect::token_count::token_count;
 use crate::dialect::usage::{Placement, ReportedUsage};
-use crate::dialect::{EventSink, Timings, Usage};
+use crate::dialect::{Event, EventSink, Timings, Usage};
+use crate::frame::ParseError;
 
 /// An object with token counts or durations: `usage`, llama.cpp's `timings`, Cerebras' `time_info`, Fireworks'
 /// `perf_metrics` or LM Studio's `stats`.
@@ -31,7 +33,9 @@ impl RawUsage {
     /// Parses the usage object of a JSON body and emits its counts and durations. `is_input` is set if the API
     /// generates no text.
     pub fn emit(json: &str, is_input: bool, out: &mut impl EventSink) {
-        let raw: Self = serde_json::from_str(json).unwrap_or_default();
+        let Ok(raw) = serde_json::from_str::<Self>(json) else {
+            return out(Event::ParseError(ParseError::BadJson));
+        };
         let usage = if is_input { raw.processed() } else { raw.usage() };
         emit_usage(usage, out);
         emit_timings(raw.timings, out);
@@ -132,7 +136,7 @@ fn side(key: &str) -> Option<Side> {
 }
 
 fn largest(place: &mut Option<u64>, number: f64) {
-    *place = (*place).max(whole(number));
+    *place = (*place).max(Some(token_count(number)));
 }
 
 /// Returns `None` for negative and infinite durations.

@@ -153,7 +153,8 @@ pub struct Table {
     pub has_blocks: bool,
     /// Whether every JSON object on a line of its own, outside a server-sent event, is an error.
     pub bare_object_is_error: bool,
-    pub parse_usage: fn(&str) -> Usage,
+    /// Parses an object with token counts. Returns `None` if the object is malformed.
+    pub parse_usage: fn(&str) -> Option<Usage>,
 }
 
 impl Table {
@@ -169,7 +170,7 @@ impl Table {
             full_text_is_last: false,
             has_blocks: false,
             bare_object_is_error: true,
-            parse_usage: |_| Usage::default(),
+            parse_usage: |_| Some(Usage::default()),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::dialect::finish::{emit_stopped, finish_reason};
 use crate::dialect::json::{Found, JsonScanner, Outcome, Paths, Value, identifier};
 use crate::dialect::lenient::{Text, whole_number};
 use crate::dialect::response::{Format, FormatReader, Message};
+use crate::dialect::token_count::parse_token_count;
 use crate::dialect::usage::{Placement, ReportedUsage, ResultUsage};
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Timings, Usage};
 use crate::frame::ParseError;
@@ -303,12 +304,12 @@ impl TableFormat {
             Field::Usage => self.usage(word, out),
             Field::Count(counter) => {
                 let is_known = |count: &u64| counter != Counter::InputOnce || *count > 0;
-                if let Some(count) = whole_number(word).filter(is_known) {
+                if let Some(count) = parse_token_count(word).filter(is_known) {
                     *self.counter(counter) = Some(count);
                 }
             }
             Field::Addend(counter) => {
-                if let Some(count) = whole_number(word) {
+                if let Some(count) = parse_token_count(word) {
                     let sum = self.counter(counter);
                     *sum = Some(sum.unwrap_or(0).saturating_add(count));
                 }
@@ -327,7 +328,10 @@ impl TableFormat {
     fn usage(&mut self, json: &str, out: &mut impl EventSink) {
         let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
         self.preamble.emit_tier(tier.service_tier.some(), None, out);
-        emit_usage((self.table.parse_usage)(json), out);
+        match (self.table.parse_usage)(json) {
+            Some(usage) => emit_usage(usage, out),
+            None => out(Event::ParseError(ParseError::BadJson)),
+        }
     }
 
     fn counter(&mut self, counter: Counter) -> &mut Option<u64> {
@@ -365,6 +369,9 @@ impl TableFormat {
         match self.table.counts {
             Counts::Result => self.results.add(choice, usage, out),
             Counts::Message => {
+                if usage.remove_implausible() {
+                    out(Event::ParseError(ParseError::BadCount));
+                }
                 if let Some(output) = usage.output {
                     self.output = Some(self.output.unwrap_or(0).saturating_add(output));
                 }

@@ -158,7 +158,7 @@ part! {
     from RequestFacts {
         api, model, stream, max_tokens, temperature, top_p, top_k, frequency_penalty, presence_penalty, seed, choices,
         stop_sequences, previous_response, reasoning_level, conversation, reasoning, service_tier, output_type, dimensions,
-        encoding_format, prompt_bytes, tools, echo,
+        encoding_format, prompt_bytes, tools, echo, bad_counts: _,
     }
     always {
         /// Size of all texts of the prompt.

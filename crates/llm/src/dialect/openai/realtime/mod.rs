@@ -13,11 +13,13 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use message::Message;
 
 use super::usage::RawUsage;
+use crate::dialect::emit::emit_usage;
 use crate::dialect::fault::blames_client;
 use crate::dialect::json::JsonScanner;
 use crate::dialect::request::{RequestField, RequestPaths, RequestState};
 use crate::dialect::response::{self, MESSAGE_ERROR, scan_errors};
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage};
+use crate::frame::ParseError;
 use tokengauge_types::label::Name;
 
 /// Maximum number of responses and transcriptions in progress. If there are more, the oldest one counts as ended. A
@@ -191,10 +193,13 @@ impl Realtime {
 
     /// Adds the usage of one response, and emits the sum of all responses.
     fn add_usage(&mut self, usage: Option<&RawUsage>, out: &mut impl EventSink) {
-        let usage = usage.map(RawUsage::usage_by_all_modalities).unwrap_or_default();
+        let mut usage = usage.map(RawUsage::usage_by_all_modalities).unwrap_or_default();
+        if usage.remove_implausible() {
+            out(Event::ParseError(ParseError::BadCount));
+        }
         if usage != Usage::default() {
             self.usage = self.usage.sum(usage);
-            out(Event::Usage(&self.usage));
+            emit_usage(self.usage, out);
         }
     }
 

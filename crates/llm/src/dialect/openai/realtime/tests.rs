@@ -163,6 +163,14 @@ fn adds_every_count_of_the_usage() {
 }
 
 #[test]
+fn an_implausible_usage_does_not_spoil_the_sum() {
+    let odd = done("r2", "completed", 0, 0).replace("\"output_tokens\":0", "\"output_tokens\":-1");
+    let first = done("r1", "completed", 150, 40);
+    let (reader, _) = events(&[&first, &odd, &first.replace("r1", "r3")]);
+    assert_eq!((reader.usage.input, reader.usage.output), (Some(300), Some(80)));
+}
+
+#[test]
 fn counts_a_text_without_pieces_once() {
     let whole = |index: u32| {
         format!(

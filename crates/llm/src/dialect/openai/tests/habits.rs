@@ -186,3 +186,44 @@ fn treats_usage_in_every_chunk_as_cumulative() {
     let said = chat(&[&message(1), &message(2)]);
     assert_eq!(said.last().unwrap(), &usage([Some(5), Some(2), None, None, None]));
 }
+
+/// A count that no call can have, in each format: no number, and one parse error.
+#[test]
+fn implausible_counts_are_parse_errors() {
+    let formats: [(Api, &str, Option<&str>); 12] = [
+        (Api::OpenAiChat, r#"{"usage":{"prompt_tokens":9,"completion_tokens":N}}"#, Some("9")),
+        (Api::OpenAiChat, r#"{"usage":{"prompt_tokens":9,"total_tokens":N}}"#, Some("9")),
+        (Api::OpenAiEmbeddings, r#"{"usage":{"prompt_tokens":N}}"#, None),
+        (Api::OpenAiResponses, r#"{"usage":{"input_tokens":9,"output_tokens":N}}"#, Some("9")),
+        (Api::AnthropicMessages, r#"{"content":[],"usage":{"input_tokens":N}}"#, None),
+        (Api::GeminiGenerateContent, r#"{"usageMetadata":{"promptTokenCount":N}}"#, None),
+        (Api::GeminiInteractions, r#"{"usage":{"total_input_tokens":N}}"#, None),
+        (Api::BedrockConverse, r#"{"usage":{"inputTokens":N}}"#, None),
+        (
+            Api::CohereV2Chat,
+            r#"{"usage":{"tokens":{"input_tokens":9,"output_tokens":N}}}"#,
+            Some("9"),
+        ),
+        (Api::OllamaChat, r#"{"prompt_eval_count":9,"eval_count":N}"#, Some("9")),
+        (Api::DashScopeGeneration, r#"{"usage":{"input_tokens":9,"output_tokens":N}}"#, Some("9")),
+        (
+            Api::SglangGenerate,
+            r#"{"meta_info":{"prompt_tokens":9,"completion_tokens":N}}"#,
+            Some("9"),
+        ),
+    ];
+    let numbers =
+        ["1e12", "9223372036854775807", "18446744073709551615", "-5", "0.5", "1000000001"];
+    for (api, body, input) in formats {
+        for number in numbers {
+            let body = body.replace('N', number);
+            let events = TestResponse::new(api, JSON).read(body.as_bytes());
+            let error = "ParseError(BadCount)".to_owned();
+            let input = input.map(|input| usage([input.parse().ok(), None, None, None, None]));
+            let expected: Vec<String> = [error].into_iter().chain(input).collect();
+            assert_eq!(events, expected, "{api:?} {body}");
+        }
+        let fine = TestResponse::new(api, JSON).read(body.replace('N', "1e7").as_bytes());
+        assert!(!fine.iter().any(|event| event.contains("ParseError")), "{api:?}: {fine:?}");
+    }
+}
