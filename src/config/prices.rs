@@ -42,6 +42,8 @@ pub(super) struct Model {
     pub(super) cache_read: Field<MoneyAmount>,
     /// Input tokens written to a cache. Defaults to input.
     pub(super) cache_write: Field<MoneyAmount>,
+    /// Input tokens written to a cache for an hour. Defaults to cache_write.
+    pub(super) cache_write_1h: Field<MoneyAmount>,
     /// Output tokens.
     pub(super) output: Field<MoneyAmount>,
     /// Reasoning tokens, hidden or visible. Defaults to output.

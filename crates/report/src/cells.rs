@@ -23,7 +23,19 @@ pub(super) fn sections(report: &Report) -> Vec<(&'static str, Vec<Cells>)> {
         ("Inter-token latency, ITL (ms)", |of| of.itl, 1e3),
         ("Duration (ms)", |of| of.duration, 1e3),
     ];
-    let head = ["requests", "per s", "errors", "in", "out", "reasoning", "cached", "out/s", "cost"];
+    let head = [
+        "requests",
+        "per s",
+        "errors",
+        "in",
+        "out",
+        "reasoning",
+        "cached",
+        "written",
+        "for 1h",
+        "out/s",
+        "cost",
+    ];
     let mut sections = vec![("Requests", table(report, &head, requests))];
     for (title, of, scale) in summaries {
         let head = ["n", "mean", "p5", "p50", "p95", "p99"];
@@ -73,7 +85,8 @@ fn table(
 }
 
 fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
-    let Tokens { generated, input, output: _, reasoning, cached } = of.tokens;
+    let Tokens { generated, input, output: _, reasoning, cached, cache_written, cache_written_1h } =
+        of.tokens;
     let throughput = subject.and_then(|subject| subject.throughput);
     let count =
         |tokens: Option<f64>| tokens.map_or_else(undefined, |tokens| format!("{tokens:.0}"));
@@ -87,6 +100,8 @@ fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
         count(generated),
         count(reasoning),
         count(cached),
+        count(cache_written),
+        count(cache_written_1h),
         optional(throughput.and_then(|throughput| throughput.output_tokens)),
         if costs.is_empty() { undefined() } else { costs.join(" + ") },
     ]

@@ -134,6 +134,8 @@ struct Usage {
     output: Option<f64>,
     reasoning: Option<f64>,
     cache_read: Option<f64>,
+    cache_write: Option<f64>,
+    cache_write_1h: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -224,6 +226,8 @@ impl<'a> Line<'a> {
         row.set(NumericField::Output, call.usage.output);
         row.set(NumericField::Reasoning, call.usage.reasoning);
         row.set(NumericField::Cached, call.usage.cache_read);
+        row.set(NumericField::CacheWritten, call.usage.cache_write);
+        row.set(NumericField::CacheWrittenHour, call.usage.cache_write_1h);
         row.set(NumericField::Cost, call.cost.as_ref().map(|cost| cost.amount));
         if let Some(choices) = &call.choices {
             row.qualities = QualitySet::from_counts(choices.counts());

@@ -26,12 +26,16 @@ pub enum NumericField {
     Reasoning,
     /// Input tokens that the provider read from its cache: `call.usage.cache_read`.
     Cached,
+    /// Input tokens that the provider wrote to its cache: `call.usage.cache_write`.
+    CacheWritten,
+    /// Input tokens that the provider wrote to its cache for an hour: `call.usage.cache_write_1h`.
+    CacheWrittenHour,
     /// Cost of the request: `call.cost.amount`, in the row's currency.
     Cost,
 }
 
 impl NumericField {
-    const COUNT: usize = 12;
+    const COUNT: usize = 14;
 }
 
 /// How a request ended: the `outcome` field of the log.

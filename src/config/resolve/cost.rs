@@ -177,6 +177,7 @@ fn price(
         input: amount(value.input).unwrap_or_default(),
         cache_read: amount(value.cache_read),
         cache_write: amount(value.cache_write),
+        cache_write_1h: amount(value.cache_write_1h),
         output: amount(value.output).unwrap_or_default(),
         reasoning: amount(value.reasoning),
         request: amount(value.request).unwrap_or_default(),

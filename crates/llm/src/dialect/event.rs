@@ -95,6 +95,12 @@ pub struct Usage {
     pub cache_read: Option<u64>,
     /// Input tokens written to the provider's cache, part of `input`.
     pub cache_write: Option<u64>,
+    /// Input tokens written to the cache for 5 minutes and for 1 hour, parts of `cache_write`. Providers charge more for
+    /// the longer lifetime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_5m: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<u64>,
     /// Reasoning tokens, part of `output`.
     pub reasoning: Option<u64>,
     /// Output tokens of compaction, a summary of the conversation that is not sent as text. Part of `output`.
@@ -202,8 +208,13 @@ impl Usage {
             self.output_in_doubt = later.output_in_doubt;
         }
         self.input = later.input.or(self.input);
-        self.cache_read = later.cache_read.or(self.cache_read);
+        // Anthropic divides cache writes by lifetime only at the start of a stream.
+        if later.cache_write_5m.or(later.cache_write_1h).is_some() {
+            self.cache_write_5m = later.cache_write_5m;
+            self.cache_write_1h = later.cache_write_1h;
+        }
         self.cache_write = later.cache_write.or(self.cache_write);
+        self.cache_read = later.cache_read.or(self.cache_read);
         self.reasoning = later.reasoning.or(self.reasoning);
         self.compaction = later.compaction.or(self.compaction);
         self.input_by.merge(later.input_by);
@@ -242,32 +253,52 @@ impl Usage {
         found
     }
 
-    /// Returns whether any count is implausible.
-    pub(super) fn is_implausible(&self) -> bool {
-        let mut copy = *self;
-        copy.counts_mut().any(|count| count.is_some_and(|tokens| tokens > MAX_TOKENS))
+    fn counts_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
+        let modalities = [&mut self.input_by, &mut self.output_by].into_iter();
+        [
+            &mut self.input,
+            &mut self.output,
+            &mut self.cache_read,
+            &mut self.cache_write,
+            &mut self.cache_write_5m,
+            &mut self.cache_write_1h,
+            &mut self.reasoning,
+            &mut self.compaction,
+            &mut self.unlisted,
+        ]
+        .into_iter()
+        .chain(modalities.flat_map(ByModality::counts_mut))
     }
 
-    fn counts_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
-        let Self {
-            input, output, cache_read, cache_write, reasoning, compaction, unlisted, ..
-        } = self;
-        let modalities = [&mut self.input_by, &mut self.output_by].into_iter();
-        [input, output, cache_read, cache_write, reasoning, compaction, unlisted]
-            .into_iter()
-            .chain(modalities.flat_map(ByModality::counts_mut))
+    /// Returns whether no part exceeds the input or output to which it belongs.
+    pub(super) fn is_consistent(&self) -> bool {
+        !self.has_excess_cache() && !self.has_excess_output()
+    }
+
+    fn has_excess_cache(&self) -> bool {
+        exceeds(sum((self.cache_read, self.cache_write)), self.input)
+    }
+
+    fn has_excess_output(&self) -> bool {
+        exceeds(self.besides_answer(), self.output)
     }
 
     /// Removes parts that exceed the count to which they belong. The provider's numbers then contradict each other, and
     /// the part is the less reliable number: providers bill the whole. If the part belongs to the output, the output is
     /// in doubt, too.
     pub(super) fn remove_excess(&mut self) {
-        let cached = sum((self.cache_read, self.cache_write));
-        if exceeds(cached, self.input) {
+        if self.has_excess_cache() {
             self.cache_read = None;
             self.cache_write = None;
         }
-        if exceeds(self.besides_answer(), self.output) {
+        let by_lifetime = sum((self.cache_write_5m, self.cache_write_1h));
+        if by_lifetime.is_some()
+            && (self.cache_write.is_none() || exceeds(by_lifetime, self.cache_write))
+        {
+            self.cache_write_5m = None;
+            self.cache_write_1h = None;
+        }
+        if self.has_excess_output() {
             self.reasoning = None;
             self.compaction = None;
             self.unlisted = None;
@@ -288,6 +319,8 @@ impl Usage {
             output: sum((self.output, other.output)),
             cache_read: sum((self.cache_read, other.cache_read)),
             cache_write: sum((self.cache_write, other.cache_write)),
+            cache_write_5m: sum((self.cache_write_5m, other.cache_write_5m)),
+            cache_write_1h: sum((self.cache_write_1h, other.cache_write_1h)),
             reasoning: sum((self.reasoning, other.reasoning)),
             compaction: sum((self.compaction, other.compaction)),
             unlisted: sum((self.unlisted, other.unlisted)),
@@ -322,9 +355,10 @@ pub fn sum((one, other): (Option<u64>, Option<u64>)) -> Option<u64> {
     }
 }
 
-/// Returns whether a part is larger than its whole. If one of them is not reported, nothing can be said.
+/// Returns whether a part is larger than its whole. Returns `false` if one of them is not reported, and for an
+/// implausible part, which is removed for this reason.
 fn exceeds(part: Option<u64>, whole: Option<u64>) -> bool {
-    part.zip(whole).is_some_and(|(part, whole)| part > whole)
+    part.zip(whole).is_some_and(|(part, whole)| part > whole && part <= MAX_TOKENS)
 }
 
 /// The settings and other facts of a request, in OpenTelemetry's terms. The content of the request is never included.

@@ -8,7 +8,9 @@ use tokengauge_llm::count::Source;
 pub(super) struct BilledTokens {
     pub(super) uncached: f64,
     pub(super) cache_read: f64,
+    /// Cache writes except those for an hour.
     pub(super) cache_write: f64,
+    pub(super) cache_write_1h: f64,
     pub(super) output: f64,
     pub(super) reasoning: f64,
 }
@@ -30,6 +32,7 @@ impl BilledTokens {
         }
         let tokens = |count: Option<u64>| number(count.unwrap_or(0));
         let (read, write) = (tokens(usage.cache_read), tokens(usage.cache_write));
+        let cache_write_1h = tokens(usage.cache_write_1h);
         let input = usage.input.unwrap_or_else(|| call.request.prompt_bytes.div_ceil(4));
         let reasoning = tokens(usage.reasoning);
         let output = match (reported_output, generated) {
@@ -40,7 +43,8 @@ impl BilledTokens {
         let used = Self {
             uncached: (number(input) - read - write).max(0.0),
             cache_read: read,
-            cache_write: write,
+            cache_write: (write - cache_write_1h).max(0.0),
+            cache_write_1h,
             output: output.max(0.0),
             reasoning,
         };
@@ -51,8 +55,8 @@ impl BilledTokens {
 
     /// Returns input plus output.
     pub(super) fn total(&self) -> f64 {
-        let Self { uncached, cache_read, cache_write, output, reasoning } = self;
-        uncached + cache_read + cache_write + output + reasoning
+        let Self { uncached, cache_read, cache_write, cache_write_1h, output, reasoning } = self;
+        uncached + cache_read + cache_write + cache_write_1h + output + reasoning
     }
 }
 

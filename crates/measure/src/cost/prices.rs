@@ -30,6 +30,8 @@ pub struct Price {
     pub cache_read: Option<f64>,
     /// Price of input tokens written to the provider's prompt cache. `None` means the `input` price.
     pub cache_write: Option<f64>,
+    /// Price of input tokens written to the cache for an hour. `None` means the `cache_write` price.
+    pub cache_write_1h: Option<f64>,
     pub output: f64,
     /// Price of reasoning tokens, streamed or hidden. `None` means the `output` price.
     pub reasoning: Option<f64>,
@@ -89,9 +91,11 @@ impl Price {
     }
 
     fn times(&self, used: BilledTokens) -> f64 {
+        let cache_write = self.cache_write.unwrap_or(self.input);
         let tokens = used.uncached * self.input
             + used.cache_read * self.cache_read.unwrap_or(self.input)
-            + used.cache_write * self.cache_write.unwrap_or(self.input)
+            + used.cache_write * cache_write
+            + used.cache_write_1h * self.cache_write_1h.unwrap_or(cache_write)
             + used.output * self.output
             + used.reasoning * self.reasoning.unwrap_or(self.output);
         self.request + tokens / MILLION
@@ -117,6 +121,7 @@ mod tests {
             input,
             cache_read: None,
             cache_write: None,
+            cache_write_1h: None,
             output: 0.0,
             reasoning: None,
             request: 0.0,
@@ -172,6 +177,26 @@ mod tests {
         let plain = Price { cache_read: None, cache_write: None, reasoning: None, ..price };
         let (actual, _) = amount(vec![plain], &record(Some(usage)));
         assert!((actual - (2.0 + 2.0 + 0.25)).abs() < 1e-12, "as input, and as output");
+    }
+
+    /// 100 k cache writes for 5 minutes at 1.25 times and 300 k for an hour at twice the input price of 3.
+    #[test]
+    fn a_longer_cache_lifetime_has_its_own_price() {
+        let usage = Usage {
+            cache_write: Some(400_000),
+            cache_write_5m: Some(100_000),
+            cache_write_1h: Some(300_000),
+            ..used(1_000_000, 0).unwrap()
+        };
+        let price =
+            Price { cache_write: Some(3.75), cache_write_1h: Some(6.0), ..price("gpt-4o", 3.0) };
+        let (actual, _) = amount(vec![price.clone()], &record(Some(usage)));
+        let exact = 0.6 * 3.0 + 0.1 * 3.75 + 0.3 * 6.0;
+        assert!((actual - exact).abs() < 1e-12, "{actual} for {exact}");
+        let one_price = Price { cache_write_1h: None, ..price };
+        let (actual, _) = amount(vec![one_price], &record(Some(usage)));
+        let exact = 0.6 * 3.0 + 0.4 * 3.75;
+        assert!((actual - exact).abs() < 1e-12, "{actual} for {exact}");
     }
 
     #[test]

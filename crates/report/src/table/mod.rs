@@ -61,6 +61,12 @@ pub struct Tokens {
     /// Input tokens read from the provider's cache, which are part of `input`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached: Option<f64>,
+    /// Input tokens written to the provider's cache, which are part of `input`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_written: Option<f64>,
+    /// Input tokens written to the provider's cache for an hour, which are part of `cache_written`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_written_1h: Option<f64>,
 }
 
 /// Cost in one currency.
@@ -169,6 +175,8 @@ impl Sums {
             (&mut tokens.output, NumericField::Output),
             (&mut tokens.reasoning, NumericField::Reasoning),
             (&mut tokens.cached, NumericField::Cached),
+            (&mut tokens.cache_written, NumericField::CacheWritten),
+            (&mut tokens.cache_written_1h, NumericField::CacheWrittenHour),
         ] {
             if let Some(number) = row.value(number) {
                 *sum.get_or_insert_default() += number;

@@ -42,6 +42,8 @@ fn matches_figures_computed_by_hand() {
         output: Some(12.0),
         reasoning: Some(2.0),
         cached: None,
+        cache_written: None,
+        cache_written_1h: None,
     };
     assert_eq!(m.tokens, tokens);
     let cost = Cost { n: 2, total: 2.0, mean: Some(1.0), per_million_tokens: Some(50_000.0) };

@@ -58,6 +58,8 @@ attributes! {
     OUTPUT_TOKENS "gen_ai.usage.output_tokens" Any, "As reported, including reasoning.";
     CACHE_READ "gen_ai.usage.cache_read.input_tokens" Any, "As reported; part of the input.";
     CACHE_WRITE "gen_ai.usage.cache_write.input_tokens" Any, "As reported; part of the input.";
+    CACHE_WRITE_5M "tokengauge.usage.cache_write_5m.input_tokens" Any, "Input tokens written to a cache for 5 minutes, as reported; part of the cache writes.";
+    CACHE_WRITE_1H "tokengauge.usage.cache_write_1h.input_tokens" Any, "Input tokens written to a cache for an hour, as reported; part of the cache writes.";
     REASONING_TOKENS "gen_ai.usage.reasoning.output_tokens" Any, "As reported; part of the output.";
     INPUT_IMAGE "tokengauge.usage.image.input_tokens" Any, "As reported; part of the input.";
     INPUT_AUDIO "tokengauge.usage.audio.input_tokens" Any, "As reported; part of the input.";

@@ -53,7 +53,7 @@ metrics! {
         "Tokens as counted by this proxy. Output increases with every chunk and is never corrected. Input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.";
     NORMALIZED_TOKENS "tokengauge.normalized_tokens" Counter "{token}" by [CALL],
         "The same output text in o200k_base, so that rates are comparable across providers. Increases with every chunk.";
-    REPORTED_TOKENS "tokengauge.reported_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_KIND]] times 6,
+    REPORTED_TOKENS "tokengauge.reported_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_KIND]] times 7,
         "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.";
     STREAM_ACTIVE_TIME "tokengauge.stream.active_time" Counter "s" by [CALL, &[STREAM_STATE]] times 3,
         "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The streaming part ends at the provider's final event. The waiting part has only route and position: the model label is omitted until the upstream accepts it.";

@@ -53,7 +53,7 @@ struct BoundInstruments {
     /// Token counts per operation, in the order input, output.
     operation: [LazyHistogram<u64>; 2],
     legacy: Labelled<BoundExemplarHistogram<u64>, 2>,
-    usage: Counts<6>,
+    usage: Counts<7>,
     output_rate_ranges: Counts<{ OutputRateRange::ALL.len() + 1 }>,
     unrated: Counts<{ Unrated::ALL.len() }>,
     /// Output tokens that tokengauge counted, and output tokens that the provider reported.
@@ -401,11 +401,12 @@ fn phases(timings: &Timings) -> [LabelledValue<Duration>; 5] {
     ]
 }
 
-/// Divides the reported tokens into kinds that do not overlap. Input is divided into uncached, cache_read and
-/// cache_write, and output into output, reasoning and hidden. Hidden are compaction, and reasoning that was not streamed.
+/// Divides the reported tokens into kinds that do not overlap. Input is divided into uncached, cache_read,
+/// cache_write and cache_write_1h, and output into output, reasoning and hidden. Hidden are compaction, and reasoning that was not streamed.
 /// Tokens that only the reported total shows count as reasoning that was not streamed.
-fn parts(usage: &Usage, output: Option<&Output>) -> [LabelledValue<u64>; 6] {
+fn parts(usage: &Usage, output: Option<&Output>) -> [LabelledValue<u64>; 7] {
     let cached = usage.cache_read.unwrap_or(0) + usage.cache_write.unwrap_or(0);
+    let for_an_hour = usage.cache_write_1h.unwrap_or(0);
     let besides = usage.besides_answer();
     let never_sent = usage.unlisted.unwrap_or(0) + usage.compaction.unwrap_or(0);
     let hidden = besides.map(|tokens| output.map_or(never_sent, |it| it.hidden).min(tokens));
@@ -413,7 +414,8 @@ fn parts(usage: &Usage, output: Option<&Output>) -> [LabelledValue<u64>; 6] {
     [
         ("uncached", usage.input.map(|input| input.saturating_sub(cached))),
         ("cache_read", usage.cache_read),
-        ("cache_write", usage.cache_write),
+        ("cache_write", usage.cache_write.map(|tokens| tokens.saturating_sub(for_an_hour))),
+        ("cache_write_1h", usage.cache_write_1h),
         ("output", usage.output.map(|output| output.saturating_sub(besides.unwrap_or(0)))),
         ("reasoning", shown.filter(|shown| usage.reasoning.is_some() || *shown > 0)),
         ("hidden", hidden),
@@ -456,7 +458,13 @@ mod tests {
         };
         let output = Output { hidden: 12, ..Output::default() };
         let split = parts(&usage, Some(&output));
-        assert_eq!(split.map(|(_, tokens)| tokens), [30, 60, 10, 20, 18, 12].map(Some));
+        let [uncached, read, write, write_1h, others @ ..] = split.map(|(_, tokens)| tokens);
+        assert_eq!([uncached, read, write, write_1h], [Some(30), Some(60), Some(10), None]);
+        assert_eq!(others, [20, 18, 12].map(Some));
+        assert_eq!(split.iter().filter_map(|(_, tokens)| *tokens).sum::<u64>(), 150);
+        let for_an_hour = Usage { cache_write_1h: Some(7), ..usage };
+        let split = parts(&for_an_hour, Some(&output));
+        assert_eq!((split[2].1, split[3].1), (Some(3), Some(7)));
         assert_eq!(split.iter().filter_map(|(_, tokens)| *tokens).sum::<u64>(), 150);
     }
 
@@ -467,10 +475,10 @@ mod tests {
             let output = Output { hidden, ..Output::default() };
             parts(&usage, Some(&output)).map(|(_, tokens)| tokens)
         };
-        assert_eq!(kinds(288), [None, None, None, Some(7), None, Some(288)]);
-        assert_eq!(kinds(284), [None, None, None, Some(7), Some(4), Some(284)]);
+        assert_eq!(kinds(288), [None, None, None, None, Some(7), None, Some(288)]);
+        assert_eq!(kinds(284), [None, None, None, None, Some(7), Some(4), Some(284)]);
         let without = parts(&usage, None).map(|(_, tokens)| tokens);
-        assert_eq!(without, [None, None, None, Some(7), None, Some(288)]);
+        assert_eq!(without, [None, None, None, None, Some(7), None, Some(288)]);
     }
 
     #[test]
@@ -478,7 +486,7 @@ mod tests {
         let usage = Usage { input: Some(7), ..Usage::default() };
         assert_eq!(
             parts(&usage, None).map(|(_, tokens)| tokens),
-            [Some(7), None, None, None, None, None]
+            [Some(7), None, None, None, None, None, None]
         );
     }
 }

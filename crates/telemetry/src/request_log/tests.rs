@@ -91,7 +91,9 @@ fn complete(call: &mut Call) {
         output_tokens: allowed,
     });
     let usage = call.usage.as_mut().unwrap();
-    usage.cache_write = Some(1);
+    (usage.cache_write, usage.compaction, usage.unlisted) = (Some(2), Some(1), Some(1));
+    (usage.cache_write_5m, usage.cache_write_1h) = (Some(1), Some(1));
+    usage.output_in_doubt = true;
     usage.input_by.text = Some(1);
     usage.output_by = ByModality { audio: Some(2), ..ByModality::default() };
     let request = &mut call.request;

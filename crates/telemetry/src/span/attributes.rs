@@ -196,6 +196,8 @@ pub(super) fn usage(to: &mut impl AttributeWriter, call: &Call) {
     to.count(key::OUTPUT_TOKENS, usage.output);
     to.count(key::CACHE_READ, usage.cache_read);
     to.count(key::CACHE_WRITE, usage.cache_write);
+    to.count(key::CACHE_WRITE_5M, usage.cache_write_5m);
+    to.count(key::CACHE_WRITE_1H, usage.cache_write_1h);
     to.count(key::REASONING_TOKENS, usage.reasoning);
     let positive = |tokens: Option<u64>| tokens.filter(|tokens| *tokens > 0);
     to.count(key::INPUT_IMAGE, positive(usage.input_by.image));

@@ -178,7 +178,16 @@ fn overwrites_counts_field_by_field() {
     let filled = r#""input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":9"#;
     assert_eq!(last(filled), usage([Some(124), Some(9), Some(100), Some(4), None]));
     let by_time = r#""output_tokens":9,"cache_creation":{"ephemeral_5m_input_tokens":1,"ephemeral_1h_input_tokens":2}"#;
-    assert_eq!(last(by_time), usage([Some(123), Some(9), Some(100), Some(3), None]));
+    let counts = Usage {
+        input: Some(123),
+        output: Some(9),
+        cache_read: Some(100),
+        cache_write: Some(3),
+        cache_write_5m: Some(1),
+        cache_write_1h: Some(2),
+        ..Usage::default()
+    };
+    assert_eq!(last(by_time), format!("{:?}", Event::Usage(&counts)));
 }
 
 /// Returns a usage object with 23,000 input and 1,000 output tokens, and these iterations.
@@ -188,6 +197,33 @@ fn iterations(iterations: &str) -> String {
 
 const COMPACTION: &str = r#"{"type":"compaction","input_tokens":180000,"output_tokens":3500,"cache_read_input_tokens":0}"#;
 const MESSAGE: &str = r#"{"type":"message","input_tokens":23000,"output_tokens":1000}"#;
+
+#[test]
+fn keeps_the_lifetimes_of_the_start_of_a_stream() {
+    let start = r#"{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":4,"cache_creation_input_tokens":100,"cache_creation":{"ephemeral_5m_input_tokens":30,"ephemeral_1h_input_tokens":70}}}}"#;
+    let last = |counts: &str| {
+        let delta = format!(r#"{{"type":"message_delta","delta":{{}},"usage":{{{counts}}}}}"#);
+        stream(&[start, &delta]).pop().unwrap()
+    };
+    let counts = |cache_write, lifetimes: (Option<u64>, Option<u64>)| {
+        let usage = Usage {
+            input: Some(4 + cache_write),
+            output: Some(9),
+            cache_write: Some(cache_write),
+            cache_write_5m: lifetimes.0,
+            cache_write_1h: lifetimes.1,
+            ..Usage::default()
+        };
+        format!("{:?}", Event::Usage(&usage))
+    };
+    let repeated = r#""output_tokens":9,"cache_creation_input_tokens":100"#;
+    assert_eq!(last(repeated), counts(100, (Some(30), Some(70))));
+    assert_eq!(last(r#""output_tokens":9"#), counts(100, (Some(30), Some(70))));
+    let more = r#""output_tokens":9,"cache_creation_input_tokens":150"#;
+    assert_eq!(last(more), counts(150, (Some(30), Some(70))));
+    let fewer = r#""output_tokens":9,"cache_creation_input_tokens":50"#;
+    assert_eq!(last(fewer), counts(50, (None, None)));
+}
 
 #[test]
 fn adds_compaction_to_the_message() {
@@ -313,6 +349,16 @@ fn reads_a_json_body() {
       "stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":4,"cache_creation_input_tokens":426,"cache_read_input_tokens":14210,
       "cache_creation":{"ephemeral_1h_input_tokens":0,"ephemeral_5m_input_tokens":426},"output_tokens":290,"output_tokens_details":{"thinking_tokens":15},
       "iterations":[{"input_tokens":9,"output_tokens":9}],"server_tool_use":{"web_search_requests":0},"service_tier":"priority"}}"#;
+    let counts = Usage {
+        input: Some(14_640),
+        output: Some(290),
+        cache_read: Some(14_210),
+        cache_write: Some(426),
+        cache_write_5m: Some(426),
+        cache_write_1h: Some(0),
+        reasoning: Some(15),
+        ..Usage::default()
+    };
     assert_eq!(
         body(answer),
         [
@@ -324,11 +370,18 @@ fn reads_a_json_body() {
             r#"0 Tool(1) "{}""#.to_owned(),
             stopped(0, "tool_use"),
             tier("priority"),
-            usage([Some(14640), Some(290), Some(14210), Some(426), Some(15)]),
+            format!("{:?}", Event::Usage(&counts)),
         ]
     );
     let by_time = r#"{"usage":{"input_tokens":1,"cache_creation":{"ephemeral_1h_input_tokens":2,"ephemeral_5m_input_tokens":3}}}"#;
-    assert_eq!(body(by_time), [usage([Some(6), None, None, Some(5), None])]);
+    let counts = Usage {
+        input: Some(6),
+        cache_write: Some(5),
+        cache_write_5m: Some(3),
+        cache_write_1h: Some(2),
+        ..Usage::default()
+    };
+    assert_eq!(body(by_time), [format!("{:?}", Event::Usage(&counts))]);
 }
 
 #[test]

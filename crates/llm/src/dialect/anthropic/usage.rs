@@ -67,15 +67,16 @@ impl RawUsage<'_> {
     /// Returns the counts without those of the iterations.
     fn own(&self) -> UncachedUsage {
         let creation = self.cache_creation.0.as_ref();
-        let written = creation.and_then(|creation| {
-            sum((creation.ephemeral_5m_input_tokens.0, creation.ephemeral_1h_input_tokens.0))
-        });
+        let short = creation.and_then(|creation| creation.ephemeral_5m_input_tokens.0);
+        let long = creation.and_then(|creation| creation.ephemeral_1h_input_tokens.0);
         let details = self.output_tokens_details.0.as_ref();
         UncachedUsage {
             input: self.input_tokens.0,
             output: self.output_tokens.0,
             cache_read: self.cache_read_input_tokens.0,
-            cache_write: self.cache_creation_input_tokens.0.or(written),
+            cache_write: self.cache_creation_input_tokens.0.or(sum((short, long))),
+            cache_write_5m: short,
+            cache_write_1h: long,
             reasoning: details.and_then(|details| details.thinking_tokens.0),
             compaction: None,
             total: self.total_tokens.0,
@@ -90,6 +91,8 @@ fn add(one: UncachedUsage, other: UncachedUsage) -> UncachedUsage {
         output: sum((one.output, other.output)),
         cache_read: sum((one.cache_read, other.cache_read)),
         cache_write: sum((one.cache_write, other.cache_write)),
+        cache_write_5m: sum((one.cache_write_5m, other.cache_write_5m)),
+        cache_write_1h: sum((one.cache_write_1h, other.cache_write_1h)),
         ..UncachedUsage::default()
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::dialect::lenient::Count;
+use crate::dialect::event::sum;
+use crate::dialect::lenient::{Count, List, Text};
 use crate::dialect::table::{Field, Phase, Table, TableReader, Unit};
 use crate::dialect::token_count::TokenCount;
 use crate::dialect::usage::UncachedUsage;
@@ -13,7 +14,7 @@ use crate::dialect::{Part, RequestFacts, Timings, Usage};
 
 static TABLE: Table = Table {
     has_blocks: true,
-    parse_usage: |json| Some(serde_json::from_str::<RawUsage>(json).ok()?.usage()),
+    parse_usage: |json| Some(serde_json::from_str::<RawUsage<'_>>(json).ok()?.usage()),
     ..Table::new(&[
         // The model that a prompt router selected.
         ("trace.promptRouter.invokedModelId", Field::Model),
@@ -48,13 +49,14 @@ static TABLE: Table = Table {
 /// Token counts and durations: the usage of Converse, or the metrics that Bedrock adds to the last message of any
 /// model.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct RawUsage {
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+pub struct RawUsage<'a> {
     input_tokens: TokenCount,
     output_tokens: TokenCount,
     cache_read_input_tokens: TokenCount,
     cache_write_input_tokens: TokenCount,
     total_tokens: TokenCount,
+    cache_details: List<CacheDetail<'a>>,
     // Spelling in Nova's usage and in Bedrock's metrics. Converse uses both spellings for the cache counts.
     input_token_count: TokenCount,
     output_token_count: TokenCount,
@@ -64,14 +66,28 @@ pub struct RawUsage {
     invocation_latency: Count,
 }
 
+/// Cache writes of one lifetime.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct CacheDetail<'a> {
+    ttl: Text<'a>,
+    input_tokens: TokenCount,
+}
+
 pub fn reader(failed: bool) -> TableReader {
     TABLE.reader(&RequestFacts::default(), failed)
 }
 
-impl RawUsage {
+impl RawUsage<'_> {
     /// Returns the token counts as OpenTelemetry defines them.
     pub fn usage(&self) -> Usage {
+        let written = |ttl: &str| {
+            let details = self.cache_details.iter().filter(|detail| detail.ttl.0 == ttl);
+            details.map(|detail| detail.input_tokens.0).reduce(|one, other| sum((one, other)))?
+        };
         let counts = UncachedUsage {
+            cache_write_5m: written("5m"),
+            cache_write_1h: written("1h"),
             input: self.input_tokens.0.or(self.input_token_count.0),
             output: self.output_tokens.0.or(self.output_token_count.0),
             cache_read: self.cache_read_input_tokens.0.or(self.cache_read_input_token_count.0),

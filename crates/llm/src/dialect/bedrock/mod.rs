@@ -48,10 +48,10 @@ struct Wrapped<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Measured {
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Measured<'a> {
     #[serde(rename = "amazon-bedrock-invocationMetrics")]
-    metrics: Object<RawUsage>,
+    metrics: Object<RawUsage<'a>>,
 }
 
 pub fn reader(api: Api, failed: bool, budget: &RequestBudget) -> Reader {
@@ -112,7 +112,7 @@ impl Invoke {
     /// Reads the metrics that Bedrock adds to the last message. Their token counts are used only if the model itself
     /// reported none, because the model knows best what it generated.
     fn measured(&self, message: &[u8], out: &mut impl EventSink) {
-        let measured = serde_json::from_slice::<Measured>(message).unwrap_or_default();
+        let measured = serde_json::from_slice::<Measured<'_>>(message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {
             return;
         };

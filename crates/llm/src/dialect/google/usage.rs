@@ -57,7 +57,8 @@ impl RawUsage<'_> {
             reasoning: thoughts,
             ..Usage::default()
         };
-        let reported = ReportedUsage { counts, tools, total: self.total_token_count.0 };
+        let total = self.total_token_count.0;
+        let reported = ReportedUsage { counts, tools, total, ..ReportedUsage::default() };
         let usage = reported.resolve(Placement::THOUGHTS_BESIDE);
         let mut input_by = ByModality::default();
         let tools = self.tool_use_prompt_tokens_details.iter();

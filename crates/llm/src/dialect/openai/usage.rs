@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::de::MapAccess;
 
 use crate::dialect::emit::{emit_timings, emit_usage};
+use crate::dialect::event::sum;
 use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient};
 use crate::dialect::token_count::token_count;
 use crate::dialect::usage::{Placement, ReportedUsage};
@@ -56,7 +57,11 @@ impl RawUsage {
 
     /// Returns the same counts as [`Self::usage`], including zeros for modalities.
     pub fn usage_by_all_modalities(&self) -> Usage {
-        self.reported.resolve(Placement::INSIDE)
+        let mut reported = self.reported;
+        let counts = &mut reported.counts;
+        let by_lifetime = sum((counts.cache_write_5m, counts.cache_write_1h));
+        counts.cache_write = counts.cache_write.or(by_lifetime);
+        reported.resolve(Placement::INSIDE)
     }
 
     /// Returns the counts of an API that generates no text. Some providers report only the total for embeddings.
@@ -74,11 +79,13 @@ impl RawUsage {
 
     fn number(&mut self, key: &str, number: f64) {
         let timings = &mut self.timings;
-        let ReportedUsage { counts, total, .. } = &mut self.reported;
+        let ReportedUsage { counts, total, unlisted_is_input, .. } = &mut self.reported;
         match key {
             "prompt_tokens" | "input_tokens" => largest(&mut counts.input, number),
             "completion_tokens" | "output_tokens" => largest(&mut counts.output, number),
             "total_tokens" => largest(total, number),
+            // Mistral counts the tokens of audio only in the total.
+            "prompt_audio_seconds" => *unlisted_is_input |= number > 0.0,
             // Moonshot and Hugging Face; DeepSeek; Databricks, Doubleword and Venice.
             "cached_tokens" | "prompt_cache_hit_tokens" | "cache_read_input_tokens" => {
                 largest(&mut counts.cache_read, number);
@@ -113,6 +120,12 @@ impl RawUsage {
             (Side::Input, "cache_write_tokens" | "cache_creation_input_tokens") => {
                 largest(&mut counts.cache_write, number);
             }
+            (Side::Input, "ephemeral_5m_input_tokens") => {
+                largest(&mut counts.cache_write_5m, number);
+            }
+            (Side::Input, "ephemeral_1h_input_tokens") => {
+                largest(&mut counts.cache_write_1h, number);
+            }
             (Side::Output, "reasoning_tokens") => largest(&mut counts.reasoning, number),
             (_, "text_tokens") => largest(&mut by.text, number),
             (_, "image_tokens") => largest(&mut by.image, number),
@@ -128,11 +141,18 @@ fn side(key: &str) -> Option<Side> {
         "prompt_tokens_details" | "input_tokens_details" | "input_token_details" => {
             Some(Side::Input)
         }
+        _ if is_cache_creation(key) => Some(Side::Input),
         "completion_tokens_details" | "output_tokens_details" | "output_token_details" => {
             Some(Side::Output)
         }
         _ => None,
     }
+}
+
+/// Returns whether an object with this key divides cache writes by lifetime: in Anthropic's form, and of Alibaba and
+/// LiteLLM.
+fn is_cache_creation(key: &str) -> bool {
+    matches!(key, "cache_creation" | "cache_creation_token_details")
 }
 
 fn largest(place: &mut Option<u64>, number: f64) {
@@ -151,8 +171,13 @@ struct Details<'a>(Vec<(Text<'a>, f64)>);
 impl<'de: 'a, 'a> FromAny<'de> for Details<'a> {
     fn map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut numbers = Vec::new();
-        while let Some((key, Number(number))) = map.next_entry::<Text<'a>, Number>()? {
-            numbers.extend(number.map(|number| (key, number)));
+        while let Some(key) = map.next_key::<Text<'a>>()? {
+            if is_cache_creation(&key.0) {
+                let Object(nested) = map.next_value::<Object<Self>>()?;
+                numbers.extend(nested.unwrap_or_default().0);
+            } else if let Number(Some(number)) = map.next_value()? {
+                numbers.push((key, number));
+            }
         }
         Ok(Self(numbers))
     }

@@ -365,7 +365,8 @@ impl TableFormat {
         let total = self.total.take();
         let only_total = total.filter(|_| counts.output.is_none());
         let counts = Usage { input: counts.input.or(only_total), ..counts };
-        let mut usage = ReportedUsage { counts, tools: None, total }.resolve(Placement::INSIDE);
+        let mut usage =
+            ReportedUsage { counts, total, ..ReportedUsage::default() }.resolve(Placement::INSIDE);
         match self.table.counts {
             Counts::Result => self.results.add(choice, usage, out),
             Counts::Message => {

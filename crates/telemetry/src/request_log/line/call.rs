@@ -235,7 +235,7 @@ part! {
 part! {
     Usage
     from dialect::Usage {
-        input, output, cache_read, cache_write, reasoning, compaction, unlisted, input_by, output_by,
+        input, output, cache_read, cache_write, cache_write_5m, cache_write_1h, reasoning, compaction, unlisted, input_by, output_by,
         output_in_doubt,
     }
     known {
@@ -247,6 +247,10 @@ part! {
         cache_read["{token}"]: u64 = *cache_read,
         /// Part of the input.
         cache_write["{token}"]: u64 = *cache_write,
+        /// Part of the cache writes: for 5 minutes.
+        cache_write_5m["{token}"]: u64 = *cache_write_5m,
+        /// Part of the cache writes: for an hour.
+        cache_write_1h["{token}"]: u64 = *cache_write_1h,
         /// Part of the output.
         reasoning["{token}"]: u64 = *reasoning,
         /// Part of the output: tokens of Anthropic's compaction.

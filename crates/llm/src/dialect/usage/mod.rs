@@ -43,6 +43,8 @@ impl ResultUsage {
             input: of_prompts(sum.input),
             cache_read: of_prompts(sum.cache_read),
             cache_write: of_prompts(sum.cache_write),
+            cache_write_5m: of_prompts(sum.cache_write_5m),
+            cache_write_1h: of_prompts(sum.cache_write_1h),
             input_by: sum.input_by.map(of_prompts),
             ..sum
         };
@@ -103,6 +105,8 @@ pub struct ReportedUsage {
     pub tools: Option<u64>,
     /// Sum of all tokens.
     pub total: Option<u64>,
+    /// Whether tokens that only the total shows are input, such as audio. Otherwise, they are output.
+    pub unlisted_is_input: bool,
 }
 
 impl ReportedUsage {
@@ -122,24 +126,26 @@ impl ReportedUsage {
         if let Some(total) = total {
             let placed = || convention.all().map(|placement| self.placed(placement));
             if let Some(found) =
-                placed().find(|usage| sum_of(usage) == total && is_consistent(usage))
+                placed().find(|usage| sum_of(usage) == total && usage.is_consistent())
             {
                 usage = found;
             } else if usage.input.is_some()
                 && let Some(output) = usage.output
             {
                 let sum = sum_of(&usage);
-                if total > sum && is_consistent(&usage) {
+                if total > sum && self.unlisted_is_input {
+                    usage.input = usage.input.map(|input| input.saturating_add(total - sum));
+                } else if total > sum && usage.is_consistent() {
                     usage.unlisted = Some(total - sum);
                     usage.output = Some(output.saturating_add(total - sum));
-                } else if total < sum && placed().all(|usage| sum_of(&usage) != total) {
+                } else if (total..=MAX_TOKENS).contains(&sum)
+                    && placed().all(|usage| sum_of(&usage) != total)
+                {
                     usage.output_in_doubt = true;
                 }
             }
         }
-        if !usage.is_implausible() {
-            usage.remove_excess();
-        }
+        usage.remove_excess();
         usage
     }
 
@@ -163,14 +169,6 @@ fn sum_of(usage: &Usage) -> u64 {
     usage.input.unwrap_or(0).saturating_add(usage.output.unwrap_or(0))
 }
 
-/// Returns whether no part exceeds the count to which it belongs.
-fn is_consistent(usage: &Usage) -> bool {
-    let mut kept = *usage;
-    kept.remove_excess();
-    let parts = |usage: &Usage| (usage.cache_read, usage.cache_write, usage.reasoning);
-    parts(&kept) == parts(usage)
-}
-
 /// Token counts of a format that reports input without cached tokens. The counts can arrive in several parts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct UncachedUsage {
@@ -179,6 +177,9 @@ pub struct UncachedUsage {
     pub output: Option<u64>,
     pub cache_read: Option<u64>,
     pub cache_write: Option<u64>,
+    /// Parts of `cache_write` by lifetime.
+    pub cache_write_5m: Option<u64>,
+    pub cache_write_1h: Option<u64>,
     /// Reasoning tokens, which are part of `output`.
     pub reasoning: Option<u64>,
     /// Output tokens of compaction, which are part of `output`.
@@ -196,6 +197,11 @@ impl UncachedUsage {
             self.input = later.input.or(self.input);
             self.cache_read = later.cache_read.or(self.cache_read);
             self.cache_write = later.cache_write.or(self.cache_write);
+            // Only the start of a stream divides cache writes by lifetime.
+            if later.cache_write_5m.or(later.cache_write_1h).is_some() {
+                self.cache_write_5m = later.cache_write_5m;
+                self.cache_write_1h = later.cache_write_1h;
+            }
         }
         self.output = later.output.or(self.output);
         self.reasoning = later.reasoning.or(self.reasoning);
@@ -205,17 +211,19 @@ impl UncachedUsage {
 
     /// Returns the counts as OpenTelemetry defines them.
     pub fn usage(&self) -> Usage {
-        let Self { input, output, cache_read, cache_write, reasoning, compaction, total } = *self;
         let counts = Usage {
-            input,
-            output,
-            cache_read,
-            cache_write,
-            reasoning,
-            compaction,
+            input: self.input,
+            output: self.output,
+            cache_read: self.cache_read,
+            cache_write: self.cache_write,
+            cache_write_5m: self.cache_write_5m,
+            cache_write_1h: self.cache_write_1h,
+            reasoning: self.reasoning,
+            compaction: self.compaction,
             ..Usage::default()
         };
-        ReportedUsage { counts, tools: None, total }.resolve(Placement::CACHE_BESIDE)
+        ReportedUsage { counts, total: self.total, ..ReportedUsage::default() }
+            .resolve(Placement::CACHE_BESIDE)
     }
 
     /// Returns all input tokens, including cached tokens. Returns `None` if the number of uncached tokens is unknown.
@@ -227,45 +235,4 @@ impl UncachedUsage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn usage(input: u64, cache_read: u64, output: u64) -> UncachedUsage {
-        UncachedUsage {
-            input: Some(input),
-            cache_read: Some(cache_read),
-            output: Some(output),
-            ..UncachedUsage::default()
-        }
-    }
-
-    #[test]
-    fn adds_the_cache_and_overwrites_earlier_counts() {
-        let mut known = UncachedUsage { cache_write: Some(3), ..usage(2, 10, 1) };
-        assert_eq!(known.usage().input, Some(15));
-        known.merge(usage(6, 0, 40));
-        let usage = known.usage();
-        let counts = (usage.input, usage.cache_read, usage.cache_write);
-        assert_eq!((counts, usage.output), ((Some(9), Some(0), Some(3)), Some(40)));
-        known.merge(UncachedUsage { output: Some(41), ..UncachedUsage::default() });
-        assert_eq!(known.usage(), Usage { output: Some(41), ..usage });
-    }
-
-    #[test]
-    fn ignores_a_zero_input_after_a_count() {
-        let mut known = UncachedUsage::default();
-        assert_eq!(known.usage(), Usage::default());
-        known.merge(usage(0, 0, 0));
-        assert_eq!(known.usage().input, Some(0));
-        known.merge(usage(17, 0, 1));
-        known.merge(usage(0, 0, 9));
-        let usage = known.usage();
-        assert_eq!((usage.input, usage.output), (Some(17), Some(9)));
-    }
-
-    #[test]
-    fn saturates() {
-        let known = usage(u64::MAX, u64::MAX, u64::MAX);
-        assert_eq!(known.usage().input, Some(u64::MAX));
-    }
-}
+mod tests;
