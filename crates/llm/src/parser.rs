@@ -97,7 +97,8 @@ impl ResponseParser {
                 .collect(),
             tokens,
             tokenizer,
-            usage: response.usage,
+            // The call that generated a stored response used its tokens.
+            usage: response.usage.filter(|_| api.operation() != Operation::FetchResponse),
             timings: response.timings,
             failed: response.failed,
             error_type: response.error_type,

@@ -116,6 +116,7 @@ fn call() -> Call {
         choices: Vec::new(),
         length_buckets: LengthBuckets::default(),
         usage: None,
+        fetched_usage: None,
         timings: None,
         quota: None,
         output: Some(Output { tokens: 160.0, ..Output::default() }),

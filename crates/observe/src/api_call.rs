@@ -16,7 +16,7 @@ use tokengauge_llm::dialect::{
 };
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{
-    self, Call, Completeness, LengthBuckets, MetricLabels, Outcome, Output, Record,
+    self, Call, Completeness, LengthBuckets, MetricLabels, Outcome, Output, Record, TokenCounts,
 };
 use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
@@ -369,12 +369,7 @@ impl ApiCall {
         let complete = self.complete(closing, streamed);
         let generates = self.api.operation().generates();
         let counted = self.answer.count(out);
-        // A count of 0 proves that no token was generated only if the whole response was observed.
-        let seen = closing.record.outcome == Outcome::Ok && complete != Completeness::Unobserved;
-        let answered =
-            generates && (seen || counted.total > 0 || self.answer.facts.usage.is_some());
-        let output =
-            answered.then(|| Output::reconcile(&counted, self.answer.facts.usage.as_ref()));
+        let output = self.output(closing, &counted, complete);
         let rates = self.rates(closing, output.as_ref(), complete);
         let needs_reason = match complete {
             Completeness::Cut => generates,
@@ -395,7 +390,9 @@ impl ApiCall {
             ))
         });
         let facts = &mut self.answer.facts;
-        let usage = facts.usage;
+        let is_fetched = self.api.operation() == dialect::Operation::FetchResponse;
+        let (usage, fetched_usage) =
+            if is_fetched { (None, facts.usage.map(Box::new)) } else { (facts.usage, None) };
         Call {
             length_buckets: LengthBuckets::from_call(&request, usage.as_ref(), output.as_ref()),
             series,
@@ -407,6 +404,7 @@ impl ApiCall {
             service_tier: facts.service_tier.take(),
             system_fingerprint: facts.system_fingerprint.take(),
             usage,
+            fetched_usage,
             timings: facts.timings,
             quota: self.quota,
             tokenizer: output.map(|_| facts.tokenizer()),
@@ -420,6 +418,24 @@ impl ApiCall {
             stalls: Stalls::default(),
             request,
         }
+    }
+
+    /// Returns the output tokens. Returns `None` if the call generates nothing, or if it is unknown whether it did.
+    fn output(
+        &self,
+        closing: Closing<'_>,
+        counted: &TokenCounts,
+        complete: Completeness,
+    ) -> Option<Output> {
+        // A count of 0 proves that no token was generated only if the whole response was observed, and if the response
+        // is not generated later.
+        let seen = closing.record.outcome == Outcome::Ok
+            && complete != Completeness::Unobserved
+            && !self.facts().background;
+        let usage = self.answer.facts.usage.as_ref();
+        let answered = seen || counted.total > 0 || usage.is_some();
+        let generates = self.api.operation().generates();
+        (generates && answered).then(|| Output::reconcile(counted, usage))
     }
 
     fn rates(

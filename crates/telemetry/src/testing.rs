@@ -193,6 +193,7 @@ pub fn streamed() -> Record {
                 output: Some(LengthBucket::From128),
             },
             usage: Some(usage()),
+            fetched_usage: None,
             timings: Some(timings()),
             quota: Some(quota()),
             output: Some(output()),

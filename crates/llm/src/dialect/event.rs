@@ -382,6 +382,9 @@ pub struct RequestFacts {
     pub stop_sequences: Option<usize>,
     /// Id of the response that the request continues.
     pub previous_response: Option<Name>,
+    /// Whether the provider generates the response after it has answered the request.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
     /// Id of the conversation, from the body or from the caller's baggage header.
     pub conversation: Option<Name>,
     pub reasoning_level: Option<Name>,

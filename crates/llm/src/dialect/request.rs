@@ -57,6 +57,7 @@ pub enum RequestField {
     ServiceTier,
     PreviousResponse,
     Conversation,
+    Background,
     EncodingFormat,
     /// Each object at this path is a tool.
     Tools,
@@ -137,6 +138,7 @@ impl RequestState {
             RequestField::StreamUnlessInPath => facts.stream = facts.stream.or(Some(flag)),
             RequestField::StreamIfSet if flag => facts.stream = Some(true),
             RequestField::Reasoning => facts.reasoning |= flag,
+            RequestField::Background => facts.background = flag,
             RequestField::Echo => facts.echo = facts.echo.or(Some(flag)),
             RequestField::NoEcho => facts.echo = facts.echo.or(Some(!flag)),
             _ => {}

@@ -130,6 +130,7 @@ mod tests {
             stop_sequences: Some(2),
             previous_response: None,
             conversation: None,
+            background: false,
             reasoning_level: Name::new("high"),
             reasoning: false,
             service_tier: Name::new("flex"),
@@ -211,6 +212,13 @@ mod tests {
         assert_eq!(facts(r#"{"input":"four"}"#).prompt_bytes, 4);
         let parts = r#"{"input":[{"type":"text","text":"four"},{"type":"image_url","image_url":{"url":"x"}}]}"#;
         assert_eq!(facts(parts).prompt_bytes, 4);
+    }
+
+    #[test]
+    fn reads_whether_the_response_is_generated_in_the_background() {
+        assert!(facts(r#"{"input":"x","background":true}"#).background);
+        assert!(!facts(r#"{"input":"x","background":false}"#).background);
+        assert!(!facts(r#"{"input":[{"background":true}]}"#).background);
     }
 
     #[test]

@@ -20,8 +20,12 @@ impl BilledTokens {
     ///
     /// Missing numbers are replaced, because providers also bill responses that were cut off. The proxy's count
     /// replaces missing output, and an estimate from the prompt length replaces missing input. The source is then
-    /// [`Source::Estimated`]. Returns `None` if nothing shows that the call used tokens.
+    /// [`Source::Estimated`]. Returns `None` if nothing shows that the call used tokens. A response that is generated in
+    /// the background is not estimated, because a later call fetches its usage.
     pub(super) fn from_call(record: &Record, call: &Call) -> Option<(Self, Source)> {
+        if call.request.background && call.usage.is_none() {
+            return None;
+        }
         let usage = call.usage.unwrap_or_default();
         let generated = call.output.filter(|output| output.counted > 0);
         // An output of 0 beside text is a placeholder.
@@ -90,6 +94,16 @@ mod tests {
 
     fn usage(input: Option<u64>, output: Option<u64>) -> Option<Usage> {
         Some(Usage { input, output, ..Usage::default() })
+    }
+
+    #[test]
+    fn a_background_response_is_not_estimated() {
+        let mut record = stream();
+        let call = record.call.as_mut().unwrap();
+        call.usage = None;
+        call.request.background = true;
+        call.output = Some(Output::reconcile(&counts(400), None));
+        assert!(BilledTokens::from_call(&record, record.call.as_ref().unwrap()).is_none());
     }
 
     #[test]

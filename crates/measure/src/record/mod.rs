@@ -150,6 +150,8 @@ pub struct Call {
     pub choices: Vec<FinishedChoice>,
     /// Token usage as reported by the provider, converted to a common form.
     pub usage: Option<Usage>,
+    /// Usage of a stored response that the call fetched. The call that generated the response used these tokens.
+    pub fetched_usage: Option<Box<Usage>>,
     /// Durations of phases in the backend, as the backend reports them.
     pub timings: Option<Timings>,
     /// Remaining rate limits at the provider, from the response headers.

@@ -5,6 +5,7 @@
 //! `/streams`, takes the lock and first applies the waiting events.
 
 mod active_request;
+mod background;
 mod costs;
 mod deadlines;
 mod muted;
@@ -19,6 +20,7 @@ use serde::Serialize;
 
 use crate::exchange::Exchange;
 use crate::in_flight::active_request::ActiveRequest;
+use crate::in_flight::background::BackgroundResponses;
 use crate::in_flight::costs::charge;
 use crate::in_flight::deadlines::{Deadlines, MISSED};
 use crate::in_flight::muted::MUTED;
@@ -77,6 +79,7 @@ pub struct InFlightRequests {
     /// that begin later.
     pub budget: Budget,
     health: ObserverHealth,
+    background: BackgroundResponses,
     costs: Costs,
     sinks: Sinks,
 }
@@ -142,6 +145,7 @@ impl InFlightRequests {
             contents: content::CapturePolicies::default(),
             budget: Budget::new(Self::DEFAULT_MEMORY),
             health: ObserverHealth::default(),
+            background: BackgroundResponses::default(),
             costs: Costs::default(),
             sinks,
         }
@@ -453,7 +457,8 @@ impl InFlightRequests {
         if let Some((upstream, _)) = &request.warmth {
             self.backends.record_end(at, upstream);
         }
-        let Self { load, slos, drift, pauses, backends, retries, limiter, costs, sinks, .. } = self;
+        let Self { load, slos, drift, pauses, backends, retries, limiter, background, .. } = self;
+        let (costs, sinks) = (&self.costs, &self.sinks);
         let warmth = request.warmth.take();
         request.record_time(at, Duration::ZERO, &sinks.instruments);
         let unread = request.unread(at);
@@ -476,6 +481,7 @@ impl InFlightRequests {
         if let Some(warmth) = warmth {
             active_request::record_warmth(backends, at, warmth, &mut record);
         }
+        background.settle(&mut record);
         charge(costs, &mut record, &sinks.instruments);
         deadlines.judge_end(slos, at, &mut record);
         drift.ended(at, &record);

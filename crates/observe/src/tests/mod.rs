@@ -3,6 +3,7 @@
 mod accounting;
 mod answers;
 mod backends;
+mod background;
 mod deadlines;
 mod encodings;
 mod endings;

@@ -16,7 +16,7 @@ use crate::instruments::live::LiveInstruments;
 use crate::instruments::set::{InstrumentSet, LatestGenAi, OwnInstruments};
 use crate::series_limits::SharedValues;
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::{ByModality, Timings, Usage};
+use tokengauge_llm::dialect::{ByModality, Operation, Timings, Usage};
 use tokengauge_measure::record::{
     Call, ChoiceStatus, Completeness, Cost, LengthBucket, LengthBuckets, Outcome, Output, Record,
 };
@@ -277,8 +277,10 @@ impl CallInstruments {
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let (set, base) = (&*self.set, self.base.as_slice());
-        let generates = call.series.operation.generates();
-        if let Some(latest) = set.latest.as_ref().filter(|_| generates) {
+        // A call that fetches a response has usage only if the response was generated in the background.
+        let operation = call.series.operation;
+        let generated = operation.generates() || operation == Operation::FetchResponse;
+        if let Some(latest) = set.latest.as_ref().filter(|_| generated) {
             self.standard_usage(latest, usage, error, exemplars);
         }
         if let Some(legacy) = &set.legacy {

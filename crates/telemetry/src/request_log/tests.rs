@@ -65,6 +65,7 @@ fn full() -> Record {
 
 fn complete(call: &mut Call) {
     call.request.reasoning = true;
+    call.request.background = true;
     call.series.tenant = Some(Label::known("tenant"));
     call.series.variant = Some(Label::known("variant"));
     call.request.conversation = testing::name("conversation");

@@ -46,14 +46,17 @@ static INTERACTION: Table = Table {
     ])
 };
 
-/// A stored interaction that the client fetches. Its tokens were counted when the interaction was generated.
+/// A stored interaction that the client fetches. Its text was counted when the interaction was generated, unless it was
+/// generated in the background.
 static STORED_INTERACTION: Table = Table {
+    parse_usage: INTERACTION.parse_usage,
     bare_object_is_error: false,
     ..Table::new(&[
         ("id", Field::Id),
         ("model|agent", Field::Model),
         ("service_tier", Field::ServiceTier),
         ("status", Field::StopReason),
+        ("usage{}", Field::Usage),
         ("", Field::Report),
     ])
     .unwraps(&["interaction"])
@@ -74,6 +77,7 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("instances.*.content|prompt|text", RequestField::Prompt),
     ("instances.*.content", RequestField::Api(Api::VertexPredict)),
     // Interactions.
+    ("background", RequestField::Background),
     ("input", RequestField::Api(Api::GeminiInteractions)),
     ("input|system_instruction", RequestField::Prompt),
     ("input.text", RequestField::Prompt),

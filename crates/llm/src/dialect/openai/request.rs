@@ -40,6 +40,7 @@ pub const REQUEST_ROWS: &[RequestRow] = &[
     ("encoding_format", RequestField::EncodingFormat),
     ("tools|functions.*", RequestField::Tools),
     ("previous_response_id", RequestField::PreviousResponse),
+    ("background", RequestField::Background),
     ("conversation", RequestField::Conversation),
     ("conversation.id", RequestField::Conversation),
     ("n_predict|id_slot|cache_prompt", RequestField::Rule(llama_cpp_key)),

@@ -18,7 +18,7 @@ part! {
     from record::Call {
         series, request, streamed, response_id, response_model, service_tier, system_fingerprint, choices,
         length_buckets, usage, timings, quota, output, tokenizer, rates, complete, queue_depth, warm, stalls, cost,
-        verdicts, content: _,
+        verdicts, content: _, fetched_usage: _,
     } (accept: MonotonicInstant)
     always {
         /// Labels of the call in metrics.
@@ -158,7 +158,7 @@ part! {
     from RequestFacts {
         api, model, stream, max_tokens, temperature, top_p, top_k, frequency_penalty, presence_penalty, seed, choices,
         stop_sequences, previous_response, reasoning_level, conversation, reasoning, service_tier, output_type, dimensions,
-        encoding_format, prompt_bytes, tools, echo, bad_counts: _,
+        encoding_format, prompt_bytes, tools, echo, background, bad_counts: _,
     }
     always {
         /// Size of all texts of the prompt.
@@ -193,6 +193,8 @@ part! {
         stop_sequences: usize = *stop_sequences,
         /// Response that the request continues.
         previous_response: &'a str = text(previous_response.as_ref()),
+        /// `true` if the provider generates the response in the background.
+        background: bool = background.then_some(true),
         /// Conversation in the request, or in the client's baggage.
         conversation: &'a str = text(conversation.as_ref()),
         /// Reasoning level, as written in the request.

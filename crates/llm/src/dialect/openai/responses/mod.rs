@@ -27,8 +27,11 @@ use texts::{TextId, TextLocation};
 /// they repeat the instructions and tools of the request.
 #[derive(Debug)]
 pub struct Responses {
-    /// Whether the client fetches a stored response. The tokens were counted when the response was generated.
+    /// Whether the client fetches a stored response. Its text was counted when the response was generated, unless the
+    /// response was generated in the background.
     is_stored: bool,
+    /// Whether the response is still being generated.
+    is_pending: bool,
     preamble: Preamble,
     items: Items,
     /// Whether the start of the response was read.
@@ -94,6 +97,7 @@ impl Responses {
     pub fn new(api: Api) -> Self {
         Self {
             is_stored: api == Api::OpenAiStoredResponse,
+            is_pending: false,
             preamble: Preamble::default(),
             items: Items::default(),
             has_begun: false,
@@ -124,6 +128,7 @@ impl Responses {
 
     /// Reads the response object in a message.
     fn response(&mut self, data: &[u8], out: &mut impl EventSink) -> ErrorScanner {
+        self.is_pending = false;
         scan(&RESPONSE_MESSAGE, data, out, |field, found, out| {
             self.value(field, found, out);
         })
@@ -193,6 +198,9 @@ impl Responses {
             ResponseField::ServiceTier if word == "auto" => {}
             ResponseField::ServiceTier => self.preamble.emit_tier(Some(word), None, out),
             ResponseField::SystemFingerprint => self.preamble.emit_tier(None, Some(word), out),
+            ResponseField::Status if matches!(word, "queued" | "in_progress") => {
+                self.is_pending = true;
+            }
             ResponseField::Status if !self.is_stored => {
                 if let Some(reason) = finish_reason(word) {
                     self.has_ended = true;
@@ -247,8 +255,9 @@ impl Format for Responses {
     fn value(&mut self, field: ResponseField, found: Found<'_>, out: &mut impl EventSink) {
         match field {
             ResponseField::Usage => {
+                // A later poll of a stored response contains its final usage.
                 if let Some(json) = found.value.word()
-                    && !self.is_stored
+                    && !(self.is_stored && self.is_pending)
                 {
                     RawUsage::emit(json, false, out);
                 }

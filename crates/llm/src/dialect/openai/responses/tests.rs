@@ -345,16 +345,37 @@ fn reads_failed_and_unfinished_bodies() {
 }
 
 #[test]
-fn does_not_count_a_fetched_response() {
+fn reads_the_usage_of_a_fetched_response_when_it_is_final() {
+    let stored = |status: &str, usage: &str| {
+        let object = format!(
+            r#"{{"id":"resp_1","background":true,"status":"{status}","output":[],"usage":{usage}}}"#
+        );
+        TestResponse::new(Api::OpenAiStoredResponse, JSON).read(object.as_bytes())
+    };
+    let started = started(Some("resp_1"), None);
+    let counts = r#"{"input_tokens":9,"output_tokens":3}"#;
+    for status in ["queued", "in_progress"] {
+        assert_eq!(stored(status, counts), [started.as_str()], "{status}");
+    }
+    let final_counts = usage([Some(9), Some(3), None, None, None]);
+    for status in ["completed", "incomplete", "failed", "cancelled"] {
+        assert_eq!(stored(status, counts), [started.as_str(), &final_counts], "{status}");
+        assert_eq!(stored(status, "null"), [started.as_str()], "{status}");
+    }
+}
+
+#[test]
+fn does_not_count_the_text_of_a_fetched_response() {
     let stored = Api::OpenAiStoredResponse;
     let object = r#"{"id":"resp_1","status":"failed","error":{"code":"c"},"model":"m","output":[{"type":"message","content":[{"type":"output_text","text":"a"}]}],"usage":{"input_tokens":1,"output_tokens":1}}"#;
-    let head = [started(Some("resp_1"), None), started(None, Some("m"))];
+    let counts = usage([Some(1), Some(1), None, None, None]);
+    let head = [started(Some("resp_1"), None), started(None, Some("m")), counts.clone()];
     assert_eq!(TestResponse::new(stored, JSON).read(object.as_bytes()), head);
     let last = format!(r#"{{"type":"response.completed","response":{object}}}"#);
     let form = [&[CREATED][..], FORMS[0], FORMS[2], &[&last]].concat();
     let replayed = TestResponse::new(stored, STREAM).read(named(&form).as_bytes());
     let head = [started(Some("resp_1"), None), started(None, Some("gpt-x"))];
-    assert_eq!(replayed, [&head[..], &["Done".to_owned()]].concat());
+    assert_eq!(replayed, [&head[..], &[counts, "Done".to_owned()]].concat());
     let missing = TestResponse::new(stored, JSON).status(404);
     assert_eq!(missing.read(br#"{"error":{"type":"not_found"}}"#), [failed(Some("not_found"))]);
     let counted = TestResponse::new(Api::OpenAiInputTokens, JSON);
