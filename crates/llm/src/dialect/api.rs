@@ -71,6 +71,7 @@ apis! {
     OpenAiEmbeddings = OpenAi "openai.embeddings", Embeddings, Single, "openai", ["/embeddings"];
     OpenAiResponses = OpenAi "openai.responses", Chat, Single, "openai", ["/responses"];
     OpenAiStoredResponse = OpenAi "openai.stored_response", FetchResponse, Single, "openai", [];
+    OpenAiCompaction = OpenAi "openai.compaction", Chat, Single, "openai", ["/responses/compact"];
     OpenAiInputTokens = OpenAi "openai.input_tokens", CountTokens, Single, "openai", ["/responses/input_tokens"];
     OpenAiTranscription = OpenAi "openai.transcription", Transcription, Single, "openai", [
         "/audio/transcriptions", "/audio/translations"

@@ -27,7 +27,7 @@ use crate::budget::RequestBudget;
 
 pub fn reader(api: Api, failed: bool, budget: &RequestBudget) -> Reader {
     match api {
-        Api::OpenAiResponses | Api::OpenAiStoredResponse => {
+        Api::OpenAiResponses | Api::OpenAiStoredResponse | Api::OpenAiCompaction => {
             FormatReader::new(Responses::new(api), failed).with_templates(budget).into()
         }
         Api::OpenAiTranscription | Api::OpenAiSpeech | Api::OpenAiImages => {

@@ -30,6 +30,9 @@ pub struct Responses {
     /// Whether the client fetches a stored response. Its text was counted when the response was generated, unless the
     /// response was generated in the background.
     is_stored: bool,
+    /// Whether the items of the response are not read: the response is stored, or it is a compaction, which repeats
+    /// messages of the request.
+    skips_items: bool,
     /// Whether the response is still being generated.
     is_pending: bool,
     preamble: Preamble,
@@ -97,6 +100,7 @@ impl Responses {
     pub fn new(api: Api) -> Self {
         Self {
             is_stored: api == Api::OpenAiStoredResponse,
+            skips_items: matches!(api, Api::OpenAiStoredResponse | Api::OpenAiCompaction),
             is_pending: false,
             preamble: Preamble::default(),
             items: Items::default(),
@@ -157,9 +161,9 @@ impl Responses {
     }
 
     fn text_message(&mut self, kind: &str, message: Message<'_>, out: &mut impl EventSink) {
-        let is_stored = self.is_stored;
+        let skips_items = self.skips_items;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, out| {
-            if let Some((location, is_complete)) = text_type(kind).filter(|_| !is_stored) {
+            if let Some((location, is_complete)) = text_type(kind).filter(|_| !skips_items) {
                 self.text(message, location, is_complete, out);
             }
         });
@@ -240,7 +244,7 @@ impl Format for Responses {
             | "response.failed"
             | "response.cancelled"
             | "response.done" => self.last(&kind, message.data, out),
-            "response.output_item.done" if !self.is_stored => self.item(message, out),
+            "response.output_item.done" if !self.skips_items => self.item(message, out),
             kind if text_type(kind).is_some() || !kind.starts_with("response.") => {
                 self.text_message(kind, message, out);
             }
@@ -263,7 +267,7 @@ impl Format for Responses {
                 }
             }
             ResponseField::Item(field) => {
-                if !self.is_stored {
+                if !self.skips_items {
                     let id = (found.position.list(0), found.position.last());
                     self.items.read(field, id, found.value, false, out);
                 }

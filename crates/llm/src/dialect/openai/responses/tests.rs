@@ -345,6 +345,14 @@ fn reads_failed_and_unfinished_bodies() {
 }
 
 #[test]
+fn reads_only_the_usage_of_a_compaction() {
+    let object = r#"{"id":"resp_1","object":"response.compaction","created_at":1790000000,"output":[{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"compaction","encrypted_content":"zz"}],"usage":{"input_tokens":139,"input_tokens_details":{"cached_tokens":0},"output_tokens":438,"output_tokens_details":{"reasoning_tokens":64},"total_tokens":577}}"#;
+    let read = TestResponse::new(Api::OpenAiCompaction, JSON).read(object.as_bytes());
+    let counts = usage([Some(139), Some(438), Some(0), None, Some(64)]);
+    assert_eq!(read, [started(Some("resp_1"), None), counts]);
+}
+
+#[test]
 fn reads_the_usage_of_a_fetched_response_when_it_is_final() {
     let stored = |status: &str, usage: &str| {
         let object = format!(
