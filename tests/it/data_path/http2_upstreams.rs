@@ -286,14 +286,6 @@ async fn leaves_a_connection_whose_pings_are_not_answered() {
         );
         let () = next;
         // From here on, no task polls `dead`: it reads and answers nothing.
-        let live = async {
-            loop {
-                let mut connection = h2::server::handshake(backend.accept().await.0).await.unwrap();
-                while let Some(Ok((_, mut respond))) = connection.accept().await {
-                    respond.send_response(Response::new(()), true).unwrap();
-                }
-            }
-        };
         let asking = async {
             let head = client.read_head().await;
             assert!(head.starts_with(&format!("HTTP/1.1 {first_status} ")), "{method}: {head}");
@@ -303,8 +295,18 @@ async fn leaves_a_connection_whose_pings_are_not_answered() {
         };
         tokio::select! {
             () = asking => {}
-            () = live => unreachable!(),
+            () = answer_all(&backend) => unreachable!(),
         }
         drop(dead);
+    }
+}
+
+/// Answers all requests on further connections.
+async fn answer_all(backend: &Backend) {
+    loop {
+        let mut connection = h2::server::handshake(backend.accept().await.0).await.unwrap();
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            respond.send_response(Response::new(()), true).unwrap();
+        }
     }
 }
