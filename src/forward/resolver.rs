@@ -1,7 +1,7 @@
 //! Resolves the host names of upstreams, with one lookup at a time per host name.
 //!
 //! The system's function `getaddrinfo` blocks its thread until the name server answers. A server that does not answer
-//! blocks the thread for 5 s to minutes (`resolv.conf`). Lookups therefore have threads of their own, and requests that
+//! blocks the thread for 5 s to minutes (`resolv.conf`). Lookups therefore run on separate threads, and requests that
 //! need the same host name share a lookup. A name server that hangs for one upstream takes no thread that another
 //! upstream needs (`docs/adr/0015`).
 
@@ -20,7 +20,7 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 
 /// Age from which a lookup that has not ended is not shared any more, so that a lookup that never ends does not block
-/// its host name for ever. Longer than the 5 s after which the system asks a name server again.
+/// its host name. Longer than the 5 s after which the system asks a name server again.
 const MAX_SHARED_AGE: Duration = Duration::from_secs(10);
 
 /// Maximum number of lookups of one host name that run at the same time, including those that hang. Further requests
