@@ -27,8 +27,8 @@ const MAX_SHARED_AGE: Duration = Duration::from_secs(10);
 /// wait for the newest one.
 const MAX_LOOKUPS_PER_HOST: usize = 4;
 
-/// Maximum number of threads for lookups in this process: more than hosts in a large configuration, and little memory
-/// (each thread uses some 50 KB). A lookup beyond it fails.
+/// Maximum number of threads for lookups in this process: more than the hosts of a large configuration. A lookup beyond it
+/// fails.
 const MAX_THREADS: usize = 256;
 
 /// Number of threads that run lookups.
