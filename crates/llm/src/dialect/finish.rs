@@ -214,81 +214,84 @@ mod tests {
         assert_eq!(finish_reason("error: no worker at 10.0.0.1"), Some("error"));
     }
 
-    /// Returns the responses of an API with a finish reason, as a JSON body or as the messages of a stream.
+    /// A JSON body and a message of a stream of each API. `@` is the finish reason. An empty message is not read.
+    const RESPONSES: &[(Api, &str, &str)] = &[
+        (
+            Api::OpenAiChat,
+            r#"{"choices":[{"message":{"content":"a"},"finish_reason":"@"}]}"#,
+            r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"@"}]}"#,
+        ),
+        (
+            Api::OpenAiCompletions,
+            r#"{"choices":[{"text":"a","finish_reason":"@"}]}"#,
+            r#"{"choices":[{"text":"a","finish_reason":"@"}]}"#,
+        ),
+        (
+            Api::AnthropicMessages,
+            r#"{"content":[{"text":"a"}],"stop_reason":"@"}"#,
+            r#"{"type":"message_delta","delta":{"stop_reason":"@"}}"#,
+        ),
+        (
+            Api::GeminiGenerateContent,
+            r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"@"}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"@"}]}"#,
+        ),
+        (Api::OpenAiResponses, r#"{"status":"@"}"#, ""),
+        (Api::CohereV2Chat, r#"{"finish_reason":"@"}"#, r#"{"delta":{"finish_reason":"@"}}"#),
+        (
+            Api::TgiGenerate,
+            r#"{"generated_text":"a","details":{"finish_reason":"@"}}"#,
+            r#"{"token":{"text":"a"},"details":{"finish_reason":"@"}}"#,
+        ),
+        (
+            Api::OllamaChat,
+            r#"{"message":{"content":"a"},"done_reason":"@"}"#,
+            r#"{"message":{"content":"a"},"done_reason":"@"}"#,
+        ),
+        (Api::LlamaCppCompletion, r#"{"stop_type":"@"}"#, r#"{"stop_type":"@"}"#),
+        (
+            Api::SglangGenerate,
+            r#"{"text":"a","meta_info":{"finish_reason":{"type":"@"}}}"#,
+            r#"{"text":"a","meta_info":{"finish_reason":{"type":"@"}}}"#,
+        ),
+        (Api::TritonGenerate, r#"{"finish_reason":"@"}"#, r#"{"finish_reason":"@"}"#),
+        (
+            Api::WatsonxGeneration,
+            r#"{"results":[{"stop_reason":"@"}]}"#,
+            r#"{"results":[{"stop_reason":"@"}]}"#,
+        ),
+        (
+            Api::DashScopeGeneration,
+            r#"{"output":{"choices":[{"finish_reason":"@"}]}}"#,
+            r#"{"output":{"finish_reason":"@"}}"#,
+        ),
+        (
+            Api::AlephAlphaComplete,
+            r#"{"completions":[{"completion":"a","finish_reason":"@"}]}"#,
+            r#"{"type":"stream_summary","finish_reason":"@"}"#,
+        ),
+        (Api::BedrockConverse, r#"{"output":{},"stopReason":"@"}"#, ""),
+        (
+            Api::BedrockInvoke,
+            r#"{"choices":[{"message":{"content":"a"},"finish_reason":"@"}]}"#,
+            "",
+        ),
+        (Api::SageMakerChat, r#"{"choices":[{"text":"a","finish_reason":"@"}]}"#, ""),
+        (
+            Api::WatsonxChat,
+            r#"{"choices":[{"message":{"content":"a"},"finish_reason":"@"}]}"#,
+            r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"@"}]}"#,
+        ),
+    ];
+
+    /// Returns the responses with a finish reason, and whether each is a stream.
     fn responses(reason: &str) -> Vec<(Api, bool, String)> {
         let say = |template: &str| template.replace('@', reason);
         let mut all = Vec::new();
-        for (api, whole, message) in [
-            (
-                Api::OpenAiChat,
-                r#"{"choices":[{"message":{"content":"a"},"finish_reason":"@"}]}"#,
-                r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"@"}]}"#,
-            ),
-            (
-                Api::OpenAiCompletions,
-                r#"{"choices":[{"text":"a","finish_reason":"@"}]}"#,
-                r#"{"choices":[{"text":"a","finish_reason":"@"}]}"#,
-            ),
-            (
-                Api::AnthropicMessages,
-                r#"{"content":[{"text":"a"}],"stop_reason":"@"}"#,
-                r#"{"type":"message_delta","delta":{"stop_reason":"@"}}"#,
-            ),
-            (
-                Api::GeminiGenerateContent,
-                r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"@"}]}"#,
-                r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"@"}]}"#,
-            ),
-            (Api::OpenAiResponses, r#"{"status":"@"}"#, ""),
-            (Api::CohereV2Chat, r#"{"finish_reason":"@"}"#, r#"{"delta":{"finish_reason":"@"}}"#),
-            (
-                Api::TgiGenerate,
-                r#"{"generated_text":"a","details":{"finish_reason":"@"}}"#,
-                r#"{"token":{"text":"a"},"details":{"finish_reason":"@"}}"#,
-            ),
-            (
-                Api::OllamaChat,
-                r#"{"message":{"content":"a"},"done_reason":"@"}"#,
-                r#"{"message":{"content":"a"},"done_reason":"@"}"#,
-            ),
-            (Api::LlamaCppCompletion, r#"{"stop_type":"@"}"#, r#"{"stop_type":"@"}"#),
-            (
-                Api::SglangGenerate,
-                r#"{"text":"a","meta_info":{"finish_reason":{"type":"@"}}}"#,
-                r#"{"text":"a","meta_info":{"finish_reason":{"type":"@"}}}"#,
-            ),
-            (Api::TritonGenerate, r#"{"finish_reason":"@"}"#, r#"{"finish_reason":"@"}"#),
-            (
-                Api::WatsonxGeneration,
-                r#"{"results":[{"stop_reason":"@"}]}"#,
-                r#"{"results":[{"stop_reason":"@"}]}"#,
-            ),
-            (
-                Api::DashScopeGeneration,
-                r#"{"output":{"choices":[{"finish_reason":"@"}]}}"#,
-                r#"{"output":{"finish_reason":"@"}}"#,
-            ),
-            (
-                Api::AlephAlphaComplete,
-                r#"{"completions":[{"completion":"a","finish_reason":"@"}]}"#,
-                r#"{"type":"stream_summary","finish_reason":"@"}"#,
-            ),
-            (Api::BedrockConverse, r#"{"output":{},"stopReason":"@"}"#, ""),
-            (
-                Api::BedrockInvoke,
-                r#"{"choices":[{"message":{"content":"a"},"finish_reason":"@"}]}"#,
-                "",
-            ),
-            (Api::SageMakerChat, r#"{"choices":[{"text":"a","finish_reason":"@"}]}"#, ""),
-            (
-                Api::WatsonxChat,
-                r#"{"choices":[{"message":{"content":"a"},"finish_reason":"@"}]}"#,
-                r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"@"}]}"#,
-            ),
-        ] {
-            all.push((api, false, say(whole)));
+        for (api, whole, message) in RESPONSES {
+            all.push((*api, false, say(whole)));
             if !message.is_empty() {
-                all.push((api, true, events(&[&say(message)])));
+                all.push((*api, true, events(&[&say(message)])));
             }
         }
         all
