@@ -6,6 +6,7 @@ use http::{Method, Request, Response, Uri, Version};
 
 use super::Protocol;
 use super::upstream::Upstream;
+use tokengauge_listen::websocket::{WEBSOCKET, items};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -26,21 +27,6 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 /// The message cannot be forwarded because of its URL or its headers.
 #[derive(Debug)]
 pub struct BadRequest;
-
-/// The only protocol that a connection can be upgraded to. Other protocols, such as h2c, could carry requests that
-/// bypass the routes.
-const WEBSOCKET: &str = "websocket";
-
-pub(super) fn wants_websocket<B>(request: &Request<B>) -> bool {
-    request.version() == Version::HTTP_11
-        && names(request.headers(), &header::CONNECTION)
-            .any(|name| name.eq_ignore_ascii_case("upgrade"))
-        && upgrades_to_websocket(request.headers())
-}
-
-pub(super) fn upgrades_to_websocket(headers: &HeaderMap) -> bool {
-    names(headers, &header::UPGRADE).any(|name| name.eq_ignore_ascii_case(WEBSOCKET))
-}
 
 /// Rewrites the request line and headers for `upstream`. Strips the first `stripped` bytes of the path.
 pub(super) fn rewrite_request<B>(
@@ -166,7 +152,7 @@ fn parse_length(digits: &[u8]) -> Option<u64> {
 /// Returns whether `Transfer-Encoding` contains a coding other than `chunked`, such as `gzip, chunked`. hyper decodes
 /// only `chunked`, so the recipient would not know of the other codings.
 pub(super) fn has_unsupported_coding(headers: &HeaderMap) -> bool {
-    names(headers, &header::TRANSFER_ENCODING)
+    items(headers, &header::TRANSFER_ENCODING)
         .any(|coding| !["chunked", "identity"].iter().any(|it| coding.eq_ignore_ascii_case(it)))
 }
 
@@ -183,7 +169,7 @@ pub(super) fn rewrite_response<B>(mut response: Response<B>, upgrade: bool) -> R
 
 fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     if headers.contains_key(header::CONNECTION) {
-        let named: Vec<HeaderName> = names(headers, &header::CONNECTION)
+        let named: Vec<HeaderName> = items(headers, &header::CONNECTION)
             .filter_map(|name| HeaderName::try_from(name).ok())
             .filter(|name| !is_protected(name))
             .collect();
@@ -196,7 +182,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
     if headers.contains_key(header::TE) {
         let trailers =
-            names(headers, &header::TE).any(|name| name.eq_ignore_ascii_case("trailers"));
+            items(headers, &header::TE).any(|name| name.eq_ignore_ascii_case("trailers"));
         headers.remove(header::TE);
         if trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -204,7 +190,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
     if upgrade {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        if names(headers, &header::UPGRADE).count() > 1 {
+        if items(headers, &header::UPGRADE).count() > 1 {
             headers.insert(header::UPGRADE, HeaderValue::from_static(WEBSOCKET));
         }
     } else if headers.contains_key(header::UPGRADE) {
@@ -224,16 +210,6 @@ fn is_protected(name: &HeaderName) -> bool {
         header::UPGRADE,
     ]
     .contains(name)
-}
-
-/// Returns the comma-separated items in all values of a header.
-fn names<'a>(headers: &'a HeaderMap, header: &HeaderName) -> impl Iterator<Item = &'a str> {
-    headers
-        .get_all(header)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
 }
 
 fn path_and_query<B>(

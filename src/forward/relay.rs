@@ -28,6 +28,7 @@ use super::tunnel::Tunnel;
 use super::upstream::Upstream;
 use super::{Retry, ShutdownState};
 use tokengauge_listen::HeaderLimits;
+use tokengauge_listen::websocket::{upgrades_to_websocket, wants_websocket};
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock::{self, MonotonicInstant};
@@ -112,7 +113,7 @@ impl Received {
         let is_switch = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let cause = if let Err(too_large) = size {
             format!("its headers have {too_large}")
-        } else if is_switch && !(upgrade && headers::upgrades_to_websocket(headers)) {
+        } else if is_switch && !(upgrade && upgrades_to_websocket(headers)) {
             "it switched to a protocol that was not requested".to_owned()
         } else if headers::has_unsupported_coding(headers) {
             "it used a transfer coding other than chunked, which was not requested".to_owned()
@@ -138,7 +139,7 @@ impl Exchange {
         stripped: usize,
     ) -> Result<Response<RelayBody>, ForwardError> {
         let client = request.extensions_mut().remove::<OnUpgrade>();
-        let upgrade = client.filter(|_| headers::wants_websocket(&request));
+        let upgrade = client.filter(|_| wants_websocket(&request));
         let has_upgrade = upgrade.is_some();
         if headers::rewrite_request(&mut request, &self.upstream, stripped, has_upgrade).is_err() {
             let error = ForwardError::new(Ending::Rejected(RejectReason::BadRequest));

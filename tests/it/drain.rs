@@ -122,6 +122,35 @@ async fn a_drain_waits_for_the_end_of_a_stream() {
     assert_eq!(log.matches("drain started").count(), 1, "{log}");
 }
 
+/// A request that only looks like a WebSocket must not keep its connection open during a drain.
+#[tokio::test]
+async fn a_drain_closes_connections_of_requests_that_are_not_upgraded() {
+    let backend = Backend::start().await;
+    let (process, _directory) = before(&backend).await;
+    let headers = [
+        "Upgrade: websocket\r\n",
+        "Connection: keep-alive\r\nUpgrade: websocket\r\n",
+        "Connection: Upgrade\r\nUpgrade: websocket\r\n",
+        "Connection: upgrade\r\nUpgrade: h2c, websocket\r\n",
+        "Connection: Upgrade\r\nUpgrade: h2c\r\n",
+    ];
+    let mut clients = Vec::new();
+    for header in headers {
+        // A connection that was never used may serve one request during the drain.
+        clients.push((header, process.client().await));
+    }
+    let _waiting = parting(&process).await;
+    for (header, client) in &mut clients {
+        client.write(GET.replace("\r\n\r\n", &format!("\r\n{header}\r\n"))).await;
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream.write(OK).await;
+        let head = client.read_head().await;
+        assert!(is_last(&head), "{header}: {head}");
+        assert_eq!(client.read_to_end().await, b"ok", "{header}");
+    }
+}
+
 #[tokio::test]
 async fn keeps_connections_during_the_delay_and_a_second_request_joins_the_drain() {
     let backend = Backend::start().await;

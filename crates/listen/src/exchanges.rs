@@ -234,6 +234,15 @@ impl ActiveExchange {
         *upgraded = self.permit.take();
     }
 
+    /// Counts a request for a WebSocket like every other request, because its response is an ordinary one. Otherwise, a
+    /// client could keep its connection during a drain with such requests.
+    pub(super) fn refuse_upgrade(&mut self) {
+        if std::mem::take(&mut self.is_websocket) {
+            self.connection.started.fetch_add(1, Ordering::AcqRel);
+            self.connection.upgrading.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
     /// Returns whether the connection must end with this response.
     pub(super) fn is_last(&self) -> bool {
         let Exchanges { closing, abandoned_request, .. } = &*self.connection;

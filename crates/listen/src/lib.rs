@@ -27,6 +27,7 @@ mod socket;
 mod state;
 mod timer;
 mod tls;
+pub mod websocket;
 pub mod window;
 mod workers;
 

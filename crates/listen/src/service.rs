@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -20,6 +20,7 @@ use super::header_limits::{HeaderLimits, HeadersTooLarge};
 use super::limit::Limit;
 use super::received_body::ReceivedBody;
 use super::state::ListenerState;
+use super::websocket::wants_websocket;
 
 /// Settings that apply to the requests of all connections of a listener.
 #[derive(Clone, Debug)]
@@ -75,7 +76,7 @@ where
             state.over_limit.fetch_add(1, Ordering::Relaxed);
             Some(Rejection::Overload)
         };
-        let active = self.exchanges.begin(asks_for_websocket(request.headers()), permit);
+        let active = self.exchanges.begin(wants_websocket(&request), permit);
         let version = request.version();
         let connection = (version < Version::HTTP_2).then(|| Arc::clone(&self.exchanges));
         let request = ReceivedBody::wrap(request, *body_timeout, connection);
@@ -110,11 +111,6 @@ enum Rejection {
     HeadersTooLarge(Box<HeadersTooLarge>),
 }
 
-fn asks_for_websocket(headers: &HeaderMap) -> bool {
-    let upgrade = headers.get(header::UPGRADE);
-    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
-}
-
 /// Future of a response. When the headers are ready, `active` moves into the response body, so that the request counts
 /// until the body ends.
 #[derive(Debug)]
@@ -142,12 +138,14 @@ where
         };
         let mut active = self.active.take().expect("the future is not polled after its end");
         active.reset_unwritten();
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            active.keep_permit();
+        } else {
+            active.refuse_upgrade();
+        }
         if active.is_last() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
-        }
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            active.keep_permit();
         }
         if self.version == Version::HTTP_10 {
             let has_length = response.body().size_hint().exact().is_some()
