@@ -84,8 +84,8 @@ pub(super) struct Listener {
     pub(super) tls: Field<Tls>,
     /// Maximum number of open connections. A further connection replaces the one that has waited longest for a request.
     pub(super) max_connections: Field<BoundedInt<1, 1_000_000>>,
-    /// Maximum number of requests in flight. Further requests get status 503. Defaults to max_connections if that is
-    /// set, and otherwise to 8192.
+    /// Maximum number of requests in flight. Further requests get status 503, except those of clients with less than an
+    /// equal share. Defaults to max_connections if that is set, and otherwise to 8192.
     pub(super) max_requests: Field<BoundedInt<1, 1_000_000>>,
     /// Maximum time to receive the headers of an HTTP/1 request: from the start of a connection, and later from the first
     /// byte of each request.

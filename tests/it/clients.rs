@@ -369,6 +369,59 @@ async fn only_an_open_two_way_stream_may_be_silent() {
     assert_eq!(response(two_way).await.status(), StatusCode::OK);
 }
 
+/// Returns a connection from another address of this machine.
+#[cfg(target_os = "linux")]
+async fn client_at(proxy: &Proxy, last_byte: u8) -> Raw<TcpStream> {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, last_byte], 0).into()).unwrap();
+    Raw(socket.connect(proxy.address).await.unwrap())
+}
+
+/// One client has taken every request slot with a few HTTP/2 connections.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn one_client_with_every_request_slot_does_not_lock_out_others() {
+    const SLOTS: usize = 16;
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.pool_size = 0;
+    setup.listen.max_requests = SLOTS;
+    let proxy = setup.start().await;
+    let (first, _connection) = http2(&proxy).await;
+    let (second, _connection) = http2(&proxy).await;
+    let mut held = Vec::new();
+    for number in 0..SLOTS {
+        let sender = if number % 2 == 0 { &first } else { &second };
+        let responding = send(sender, get(&proxy));
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        held.push((responding, upstream));
+    }
+    let refused = response(send(&first, get(&proxy))).await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "the client has every slot");
+
+    let mut other = client_at(&proxy, 2).await;
+    for _ in 0..3 {
+        exchange(&mut other, &backend).await;
+    }
+    // A slot that the first client returns serves the others first.
+    let mut running = Vec::new();
+    for last_byte in [2, 3] {
+        let mut client = client_at(&proxy, last_byte).await;
+        client.write(GET).await;
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        running.push((client, upstream));
+    }
+    let (responding, mut upstream) = held.remove(0);
+    upstream.write(OK).await;
+    response(responding).await.into_body().collect().await.unwrap();
+    let refused = response(send(&second, get(&proxy))).await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "more than an equal share");
+    exchange(&mut other, &backend).await;
+    assert!(held.iter().all(|(responding, _)| !responding.is_finished()), "no request is aborted");
+}
+
 /// A request body that stays open and sends nothing.
 struct Silent;
 

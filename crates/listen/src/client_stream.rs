@@ -16,6 +16,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::exchanges::{Exchanges, Leftover};
 use super::replay::ReplayStream;
+use super::request_limit::ClientMember;
 use super::state::Member;
 use super::window::WindowPermit;
 use super::workers::Assignment;
@@ -65,6 +66,7 @@ impl Transport for UnixStream {
 #[expect(dead_code, reason = "dropping the fields returns the resources")]
 pub(super) struct ConnectionGuards {
     pub(super) member: Member,
+    pub(super) requests: ClientMember,
     pub(super) permit: OwnedSemaphorePermit,
     pub(super) assignment: Assignment,
     /// Part of the budget for the flow-control windows of an HTTP/2 connection.

@@ -21,9 +21,9 @@ use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2};
 use super::exchanges::{Exchanges, Leftover, MAX_UNWRITTEN};
 use super::handler::Handler;
-use super::limit::Limit;
 use super::log_throttle::LogThrottle;
 use super::replay::ReplayStream;
+use super::request_limit::RequestLimit;
 use super::service::{CountingService, HeaderSettings, RequestSettings};
 use super::socket::Accepted;
 use super::state::{ListenerState, Phase, PhaseWatcher};
@@ -76,7 +76,7 @@ impl Server {
             .max_buf_size(parsed.http1_bytes().max(MIN_BUFFER))
             .preserve_header_case(true)
             .auto_date_header(false);
-        let limit = Arc::new(Limit::requests(&config.address, config.max_requests));
+        let limit = RequestLimit::new(&config.address, config.max_requests);
         let streams = u32::try_from(limit.max()).unwrap_or(MAX_STREAMS).min(MAX_STREAMS);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
@@ -108,7 +108,7 @@ impl Server {
         self.tls.is_some()
     }
 
-    pub(super) fn request_limit(&self) -> &Arc<Limit> {
+    pub(super) fn request_limit(&self) -> &Arc<RequestLimit> {
         &self.requests.limit
     }
 
@@ -215,11 +215,12 @@ impl Server {
             guards.window = permit;
             (stream, connection)
         });
+        let client = Arc::clone(guards.requests.requests());
         let stream = TokioIo::new(ClientStream::new(stream, Arc::clone(&exchanges), guards));
         let timer = WaitTimer::new(self.limits, http2.is_some());
         let (counted, requests) = (Arc::clone(&exchanges), self.requests.clone());
         if let Some((stream_window, connection_window)) = sizes {
-            let service = CountingService::<_, Http2>::new(service, counted, requests);
+            let service = CountingService::<_, Http2>::new(service, counted, client, requests);
             let mut builder = self.http2.clone();
             builder
                 .initial_stream_window_size(stream_window)
@@ -227,7 +228,7 @@ impl Server {
             let connection = Box::pin(builder.serve_connection(stream, service));
             tokio::spawn(Serving::new(connection, watcher, exchanges, timer));
         } else {
-            let service = CountingService::<_, Http1>::new(service, counted, requests);
+            let service = CountingService::<_, Http1>::new(service, counted, client, requests);
             let connection = self.http1.serve_connection(stream, service).with_upgrades();
             tokio::spawn(Serving::new(connection, watcher, exchanges, timer));
         }

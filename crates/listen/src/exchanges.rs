@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::flush_signal::FlushSignal;
+use super::request_limit::RequestPermit;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 
@@ -48,7 +47,7 @@ pub(super) struct Exchanges {
     /// When the connection was opened or its last response ended, in nanoseconds of the monotonic clock.
     waiting_since: AtomicU64,
     /// Permit of the WebSocket request that upgraded the connection. The permit is returned when the stream closes.
-    upgraded: Mutex<Option<OwnedSemaphorePermit>>,
+    upgraded: Mutex<Option<RequestPermit>>,
 }
 
 /// Number of unwritten bytes at which an HTTP/1 response body is not read further: hundreds of chunks. hyper itself would
@@ -169,7 +168,7 @@ impl Exchanges {
     pub(super) fn begin(
         self: &Arc<Self>,
         is_websocket: bool,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: Option<RequestPermit>,
     ) -> ActiveExchange {
         let counter = if is_websocket { &self.upgrading } else { &self.started };
         counter.fetch_add(1, Ordering::AcqRel);
@@ -183,7 +182,7 @@ impl Exchanges {
 pub(super) struct ActiveExchange {
     connection: Arc<Exchanges>,
     /// `None` for a request beyond the limit.
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<RequestPermit>,
     /// Whether the request asks for a WebSocket. Such requests are counted separately, so that they do not start a
     /// pending graceful shutdown. hyper would then answer with `Connection: Upgrade, close`, which is valid but
     /// rejected by some clients.

@@ -22,6 +22,7 @@ mod limit;
 mod log_throttle;
 mod received_body;
 mod replay;
+mod request_limit;
 mod service;
 mod socket;
 mod state;
@@ -69,8 +70,9 @@ pub struct Config {
     /// among clients with idle connections, the one with the most connections loses its longest idle connection. If no
     /// connection is idle, the new connection waits.
     pub max_connections: usize,
-    /// Maximum number of requests in flight, including WebSockets. Further requests get status 503. This limit is
-    /// needed in addition to `max_connections`, because an HTTP/2 connection carries many requests.
+    /// Maximum number of requests in flight, including WebSockets. Further requests get status 503, except up to an
+    /// eighth more of clients (IP addresses) with less than an equal share. This limit is needed in addition to
+    /// `max_connections`, because an HTTP/2 connection carries many requests.
     pub max_requests: usize,
     /// Time limit for a client to send the headers of an HTTP/1 request. The time starts when the connection is ready,
     /// and for later requests at the first byte. The TLS handshake has the same limit of its own.
@@ -222,7 +224,7 @@ impl Listener {
             socket,
             server: Server::new(config, tls, &state),
             tls: None,
-            connections: Limit::connections(address, config.max_connections),
+            connections: Limit::new(address, config.max_connections),
             state,
         })
     }
@@ -302,7 +304,9 @@ impl Listener {
                     let exchanges = Exchanges::new();
                     let (member, watcher) = state.join(accepted.client(), &exchanges);
                     let (runtime, assignment) = workers.assign();
-                    let guards = ConnectionGuards { member, permit, assignment, window: None };
+                    let requests = self.server.request_limit().join(accepted.client());
+                    let guards =
+                        ConnectionGuards { member, requests, permit, assignment, window: None };
                     let client = Client { guards, exchanges, watcher };
                     self.server.serve(accepted, handler.clone(), client, runtime);
                 }

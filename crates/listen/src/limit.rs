@@ -1,4 +1,4 @@
-//! Limits of a listener: connections, and requests in flight.
+//! The limit of open connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,9 @@ use super::log_throttle::LogThrottle;
 /// connection returns its permit within milliseconds.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A limited number of permits. Logs a warning when no permit is left.
+/// A limited number of permits for connections. Logs a warning when no permit is left.
 #[derive(Debug)]
 pub(super) struct Limit {
-    key: &'static str,
-    /// What happens to clients at the limit, as text for the log.
-    effect: &'static str,
     address: Address,
     max: usize,
     permits: Arc<Semaphore>,
@@ -25,20 +22,9 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn connections(address: &Address, max: usize) -> Self {
-        let effect = "connections without a request are closed for new ones, which else wait";
-        Self::new("max_connections", effect, address, max)
-    }
-
-    pub(super) fn requests(address: &Address, max: usize) -> Self {
-        Self::new("max_requests", "further requests get status 503", address, max)
-    }
-
-    fn new(key: &'static str, effect: &'static str, address: &Address, max: usize) -> Self {
+    pub(super) fn new(address: &Address, max: usize) -> Self {
         let max = max.min(Semaphore::MAX_PERMITS);
         Self {
-            key,
-            effect,
             address: address.clone(),
             max,
             permits: Arc::new(Semaphore::new(max)),
@@ -50,12 +36,8 @@ impl Limit {
         self.max
     }
 
-    pub(super) fn in_use(&self) -> usize {
-        self.max.saturating_sub(self.permits.available_permits())
-    }
-
     /// Takes a permit. If no permit is left, logs a warning and returns `None`.
-    pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
+    fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => Some(permit),
             Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
@@ -82,8 +64,10 @@ impl Limit {
 
     fn log(&self) {
         if self.log.is_due() {
-            let Self { key, effect, address, max, .. } = self;
-            tracing::warn!(listener = %address, limit = max, "{key} reached, {effect}");
+            let Self { address, max, .. } = self;
+            let message = "max_connections reached, connections without a request are closed for \
+                 new ones, which else wait";
+            tracing::warn!(listener = %address, limit = max, "{message}");
         }
     }
 }

@@ -17,15 +17,15 @@ use hyper::service::Service;
 use super::delivery::{BoxError, HeldError, Protocol};
 use super::exchanges::{ActiveExchange, Exchanges};
 use super::header_limits::{HeaderLimits, HeadersTooLarge};
-use super::limit::Limit;
 use super::received_body::ReceivedBody;
+use super::request_limit::{ClientRequests, RequestLimit};
 use super::state::ListenerState;
 use super::websocket::wants_websocket;
 
 /// Settings that apply to the requests of all connections of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct RequestSettings {
-    pub(super) limit: Arc<Limit>,
+    pub(super) limit: Arc<RequestLimit>,
     pub(super) body_timeout: Duration,
     pub(super) state: Arc<ListenerState>,
     pub(super) headers: HeaderSettings,
@@ -43,6 +43,7 @@ pub(super) struct HeaderSettings {
 pub(super) struct CountingService<S, P> {
     inner: S,
     exchanges: Arc<Exchanges>,
+    client: Arc<ClientRequests>,
     settings: RequestSettings,
     protocol: PhantomData<fn() -> P>,
 }
@@ -51,9 +52,10 @@ impl<S, P: Protocol> CountingService<S, P> {
     pub(super) const fn new(
         inner: S,
         exchanges: Arc<Exchanges>,
+        client: Arc<ClientRequests>,
         settings: RequestSettings,
     ) -> Self {
-        Self { inner, exchanges, settings, protocol: PhantomData }
+        Self { inner, exchanges, client, settings, protocol: PhantomData }
     }
 }
 
@@ -69,7 +71,7 @@ where
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let RequestSettings { limit, body_timeout, state, headers } = &self.settings;
-        let permit = limit.try_acquire();
+        let permit = limit.try_acquire(&self.client);
         let rejection = if permit.is_some() {
             headers.rejection(&mut request, state)
         } else {
