@@ -36,6 +36,7 @@ use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
 use self::pieces::PiecesBody;
 use self::runbooks::runbook;
+use tokengauge_listen::WriteTimeout;
 use tokengauge_telemetry::prometheus::Format;
 use tokengauge_types::sync::lock;
 
@@ -61,6 +62,9 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 
 /// Maximum time to receive the request headers. A probe that takes longer has failed anyway.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum time in which a client reads nothing of a page. Prometheus ends a scrape after 10 s by default.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The body of a response: a complete text, or a page that is rendered while the client reads.
 type PageBody = Either<Full<Bytes>, PiecesBody>;
@@ -187,7 +191,7 @@ async fn serve_connection(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(WriteTimeout::new(stream, SEND_TIMEOUT)), service);
     tokio::select! {
         result = server => {
             if let Err(error) = result {

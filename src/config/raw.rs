@@ -93,6 +93,9 @@ pub(super) struct Listener {
     pub(super) request_header_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
     /// Maximum time between two pieces of a request body. Responses are not limited.
     pub(super) request_body_timeout: Field<BoundedTime<100, HOUR>>,
+    /// Maximum time in which a client reads nothing of a response, or of a WebSocket, that waits for it.
+    // Below 100 ms, a lost packet on a slow line would end a response.
+    pub(super) send_timeout: Field<BoundedTime<100, HOUR>>,
     /// Maximum time that a connection stays open without a request. Keep this value above the idle timeout of load
     /// balancers.
     pub(super) idle_timeout: Field<BoundedTime<SECOND, HOUR>>,

@@ -796,7 +796,7 @@ fn prints_every_key() {
 version: 1
 listeners:
   - {address: 127.0.0.1:1, tls: {certificate: c.pem, key: k.pem}, max_connections: 5, max_requests: 9,
-     request_header_timeout: 1s, request_body_timeout: 2s, idle_timeout: 3s}
+     request_header_timeout: 1s, request_body_timeout: 2s, send_timeout: 4s, idle_timeout: 3s}
   - address: unix:/run/s
 admin: {address: \"[::1]:9\"}
 upstreams:

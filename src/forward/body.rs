@@ -18,8 +18,8 @@ use super::http2::StreamPermit;
 use super::limiter::Permit;
 use super::pool::Pool;
 use tokengauge_observe::tee::RequestObserver;
-use tokengauge_types::clock;
-use tokengauge_types::event::{Ending, TimeoutKind};
+use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::event::{Ending, TimedResponse, TimeoutKind};
 
 #[derive(Debug)]
 pub struct RelayBody {
@@ -100,6 +100,13 @@ impl RelayBody {
     ) -> Self {
         self.timers = Timers::new(limits, observer).map(Box::new);
         self
+    }
+}
+
+impl TimedResponse for RelayBody {
+    fn deadline(&self) -> Option<MonotonicInstant> {
+        let total = self.timers.as_ref()?.total.as_ref()?.deadline();
+        Some(clock::now() + total.saturating_duration_since(Instant::now()))
     }
 }
 

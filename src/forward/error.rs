@@ -46,7 +46,12 @@ impl ForwardError {
         match self.ending {
             Ending::UpstreamFailed(_)
             | Ending::TimedOut(TimeoutKind::Connect | TimeoutKind::ResponseHeader) => true,
-            Ending::TimedOut(TimeoutKind::Idle | TimeoutKind::Total)
+            Ending::TimedOut(
+                TimeoutKind::Idle
+                | TimeoutKind::Total
+                | TimeoutKind::TotalUnread
+                | TimeoutKind::Send,
+            )
             | Ending::Rejected(_)
             | Ending::Drained
             | Ending::RequestBodyFailed
@@ -104,7 +109,7 @@ fn whole_seconds(time: Duration) -> u64 {
 /// Returns the HTTP status, the error type without its prefix `tokengauge_`, and the description.
 fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
     use RejectReason::{BadRequest, Draining, HeadersTooLarge, Loop, NoRoute, Overload};
-    use TimeoutKind::{Connect, Idle, ResponseHeader, Total};
+    use TimeoutKind::{Connect, Idle, ResponseHeader, Send, Total, TotalUnread};
     let timeout = |description| (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", description);
     let bad_gateway = |kind, description| (StatusCode::BAD_GATEWAY, kind, description);
     match ending {
@@ -129,7 +134,8 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
         },
         Ending::TimedOut(Connect) => timeout("connecting to the upstream timed out"),
         Ending::TimedOut(ResponseHeader | Idle) => timeout("the upstream's response timed out"),
-        Ending::TimedOut(Total) => timeout("the request exceeded its total timeout"),
+        Ending::TimedOut(Total | TotalUnread) => timeout("the request exceeded its total timeout"),
+        Ending::TimedOut(Send) => timeout("the client did not read its response"),
         Ending::Rejected(NoRoute) => {
             let description =
                 "no route matches this host and path; check the prefix in the client's base URL";

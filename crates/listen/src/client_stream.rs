@@ -1,4 +1,4 @@
-//! The byte stream of a client connection, which hyper reads and writes, and its orderly close.
+//! The byte stream of a client connection, which hyper reads and writes, its send timeout, and its orderly close.
 //!
 //! The connection's permit is part of the stream. It must stay taken until the end of a WebSocket, which continues on
 //! the stream without hyper.
@@ -6,7 +6,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use super::exchanges::{Exchanges, Leftover};
 use super::replay::ReplayStream;
 use super::request_limit::ClientMember;
+use super::send_timer::SendTimer;
 use super::state::Member;
 use super::window::WindowPermit;
 use super::workers::Assignment;
@@ -36,6 +37,10 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// Ensures that dropping the stream without a shutdown looks like an error to the client, not like an orderly
     /// close.
     fn close_abruptly(&self);
+
+    /// Ensures that dropping the stream also discards the data that the client has not read. Otherwise, the kernel
+    /// would keep the data and offer it to the client for minutes.
+    fn discard_unsent(&self);
 }
 
 impl Transport for TcpStream {
@@ -43,22 +48,36 @@ impl Transport for TcpStream {
         // If setting the option fails, the connection is broken already.
         drop(self.set_zero_linger());
     }
+
+    fn discard_unsent(&self) {
+        self.close_abruptly();
+    }
 }
 
 impl<T: Transport> Transport for ReplayStream<T> {
     fn close_abruptly(&self) {
         self.get_ref().close_abruptly();
     }
+
+    fn discard_unsent(&self) {
+        self.get_ref().discard_unsent();
+    }
 }
 
 /// A TLS stream without a shutdown sends no `close_notify`, so the client sees a truncated stream.
 impl Transport for TlsStream<TcpStream> {
     fn close_abruptly(&self) {}
+
+    fn discard_unsent(&self) {
+        self.get_ref().0.discard_unsent();
+    }
 }
 
-/// A Unix socket has no abrupt close.
+/// A Unix socket has no abrupt close, and no unsent data: the kernel hands data to the peer's socket at once.
 impl Transport for UnixStream {
     fn close_abruptly(&self) {}
+
+    fn discard_unsent(&self) {}
 }
 
 /// Resources that a connection holds until its stream is dropped.
@@ -75,18 +94,47 @@ pub(super) struct ConnectionGuards {
 
 /// A client's byte stream. It reports three kinds of events to [`Exchanges`]: bytes were read, a write was accepted or
 /// blocked, and hyper has written all data.
+///
+/// A write fails if the client reads nothing until a timeout expires. This also ends HTTP/2 connections and WebSockets.
 #[derive(Debug)]
-pub(super) struct ClientStream<T> {
+pub(super) struct ClientStream<T: Transport> {
     inner: T,
     exchanges: Arc<Exchanges>,
     _guards: ConnectionGuards,
     /// Whether the client has closed its side of the connection, or the connection has failed.
     is_closed: bool,
+    /// Number of writes that the kernel has accepted. Wraps around.
+    writes: u32,
+    send_timer: SendTimer,
 }
 
 impl<T: Transport> ClientStream<T> {
-    pub(super) fn new(inner: T, exchanges: Arc<Exchanges>, guards: ConnectionGuards) -> Self {
-        Self { inner, exchanges, _guards: guards, is_closed: false }
+    pub(super) fn new(
+        inner: T,
+        exchanges: Arc<Exchanges>,
+        guards: ConnectionGuards,
+        send_timeout: Duration,
+    ) -> Self {
+        let send_timer = SendTimer::new(send_timeout);
+        Self { inner, exchanges, _guards: guards, is_closed: false, writes: 0, send_timer }
+    }
+
+    /// Records the result of a write or flush. Fails if the client has not read until a timeout expired.
+    fn on_written<R>(
+        &mut self,
+        polled: Poll<io::Result<R>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<R>> {
+        self.exchanges.set_write_blocked(polled.is_pending());
+        if polled.is_ready() {
+            self.writes = self.writes.wrapping_add(1);
+            return polled;
+        }
+        let deadline = self.exchanges.limits().deadline();
+        let timeout = ready!(self.send_timer.poll(Some(self.writes), deadline, cx));
+        self.exchanges.limits().time_out(timeout);
+        self.is_closed = true;
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Ends the stream, and then waits for the client to close the connection, for at most [`LINGER`].
@@ -106,7 +154,7 @@ impl<T: Transport> ClientStream<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for ClientStream<T> {
+impl<T: Transport> AsyncRead for ClientStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -123,7 +171,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientStream<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
+impl<T: Transport> AsyncWrite for ClientStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -131,7 +179,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.exchanges.on_write(&polled);
-        polled
+        self.on_written(polled, cx)
     }
 
     fn poll_write_vectored(
@@ -141,7 +189,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.exchanges.on_write(&polled);
-        polled
+        self.on_written(polled, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -151,7 +199,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_flush(cx);
         // Over TLS, a write can succeed although the socket is blocked. The flush then waits.
-        self.exchanges.set_write_blocked(polled.is_pending());
+        let polled = self.on_written(polled, cx);
         match &polled {
             Poll::Ready(Ok(())) => self.exchanges.flush().on_flushed(),
             Poll::Ready(Err(_)) => self.is_closed = true,
@@ -161,6 +209,15 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.on_written(polled, cx)
+    }
+}
+
+impl<T: Transport> Drop for ClientStream<T> {
+    fn drop(&mut self) {
+        if self.exchanges.limits().timeout().is_some() {
+            self.inner.discard_unsent();
+        }
     }
 }

@@ -13,20 +13,22 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
 use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2};
-use super::exchanges::{Exchanges, Leftover, MAX_UNWRITTEN};
+use super::exchanges::{Exchanges, Leftover};
 use super::handler::Handler;
+use super::http_settings;
 use super::log_throttle::LogThrottle;
 use super::replay::ReplayStream;
 use super::request_limit::RequestLimit;
 use super::service::{CountingService, HeaderSettings, RequestSettings};
 use super::socket::Accepted;
 use super::state::{ListenerState, Phase, PhaseWatcher};
+use super::stream_task::StreamExecutor;
 use super::timer::{Expired, WaitLimits, WaitTimer};
 use super::tls::Acceptor;
 use super::window::{self, UPLOADS};
@@ -38,26 +40,15 @@ use tokengauge_types::notifier::{MAX_POLL_ROUNDS, Notifier};
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
     tls: Option<Arc<Acceptor>>,
     limits: WaitLimits,
     requests: RequestSettings,
     open_failures: Arc<LogThrottle>,
 }
 
-/// Minimum of hyper's maximum buffer size, in bytes.
-const MIN_BUFFER: usize = 8 << 10;
-
 /// Maximum number of bytes that TLS buffers for a client that does not read: two records. The default of rustls is 64
 /// KiB.
 const TLS_BUFFER: usize = 32 << 10;
-
-/// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no pings.
-const HTTP2_PING: Duration = Duration::from_secs(30);
-
-/// Maximum number of concurrent streams per HTTP/2 connection, the same as hyper's default. RFC 9113 recommends at
-/// least 100.
-const MAX_STREAMS: u32 = 200;
 
 impl Server {
     pub(super) fn new(
@@ -65,32 +56,15 @@ impl Server {
         tls: Option<Arc<Acceptor>>,
         state: &Arc<ListenerState>,
     ) -> Self {
-        let mut http1 = http1::Builder::new();
-        let parsed = config.headers.for_parser();
-        // hyper has one timeout for idle connections and request headers. `WaitTimer` has two.
-        http1
-            .header_read_timeout(None)
-            .max_headers(parsed.max_lines)
-            .max_header_size(parsed.http1_bytes())
-            // hyper also limits unwritten response data by this number. `CountedBody` has a lower limit.
-            .max_buf_size(parsed.http1_bytes().max(MIN_BUFFER))
-            .preserve_header_case(true)
-            .auto_date_header(false);
         let limit = RequestLimit::new(&config.address, config.max_requests);
-        let streams = u32::try_from(limit.max()).unwrap_or(MAX_STREAMS).min(MAX_STREAMS);
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
-        http2
-            .timer(TokioTimer::new())
-            .keep_alive_interval(HTTP2_PING)
-            .max_concurrent_streams(streams)
-            .max_send_buf_size(MAX_UNWRITTEN)
-            .max_header_list_size(parsed.http2_list_size())
-            .auto_date_header(false);
         Self {
-            http1,
-            http2,
+            http1: http_settings::http1(config.headers.for_parser()),
             tls,
-            limits: WaitLimits { header: config.head_timeout, idle: config.idle_timeout },
+            limits: WaitLimits {
+                header: config.head_timeout,
+                idle: config.idle_timeout,
+                send: config.send_timeout,
+            },
             requests: RequestSettings {
                 limit,
                 body_timeout: config.body_timeout,
@@ -216,16 +190,20 @@ impl Server {
             (stream, connection)
         });
         let client = Arc::clone(guards.requests.requests());
-        let stream = TokioIo::new(ClientStream::new(stream, Arc::clone(&exchanges), guards));
+        let send_timeout = self.limits.send;
+        let stream = ClientStream::new(stream, Arc::clone(&exchanges), guards, send_timeout);
+        let stream = TokioIo::new(stream);
         let timer = WaitTimer::new(self.limits, http2.is_some());
         let (counted, requests) = (Arc::clone(&exchanges), self.requests.clone());
         if let Some((stream_window, connection_window)) = sizes {
             let service = CountingService::<_, Http2>::new(service, counted, client, requests);
-            let mut builder = self.http2.clone();
-            builder
+            let executor = StreamExecutor { connection: Arc::clone(&exchanges), send_timeout };
+            let headers = self.requests.headers.limits.for_parser();
+            let mut http2 = http_settings::http2(executor, self.requests.limit.max(), headers);
+            http2
                 .initial_stream_window_size(stream_window)
                 .initial_connection_window_size(connection_window);
-            let connection = Box::pin(builder.serve_connection(stream, service));
+            let connection = Box::pin(http2.serve_connection(stream, service));
             tokio::spawn(Serving::new(connection, watcher, exchanges, timer));
         } else {
             let service = CountingService::<_, Http1>::new(service, counted, client, requests);
@@ -292,7 +270,7 @@ where
     }
 }
 
-impl<T, S, B> Graceful for Pin<Box<http2::Connection<TokioIo<ClientStream<T>>, S, TokioExecutor>>>
+impl<T, S, B> Graceful for Pin<Box<http2::Connection<TokioIo<ClientStream<T>>, S, StreamExecutor>>>
 where
     T: Transport,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
@@ -401,6 +379,19 @@ impl<C: Graceful> Serving<C> {
         }
     }
 
+    /// Takes no further requests on a connection with a response that cannot be delivered. Returns `Ready` once no
+    /// request is active.
+    fn end_stuck(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.end != Shutdown::Started {
+            self.finish();
+            self.end = Shutdown::Started;
+            if self.poll_connection(cx).is_ready() {
+                return Poll::Ready(());
+            }
+        }
+        if self.exchanges.idleness().is_some() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     /// Polls hyper until hyper waits for the client or for a handler. Returns `Ready` when the connection has ended.
     fn poll_connection(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.end_if_due();
@@ -466,13 +457,20 @@ impl<C: Graceful> Future for Serving<C> {
         if this.poll_connection(cx).is_ready() {
             return Poll::Ready(());
         }
-        match ready!(this.timer.poll(&this.exchanges, cx)) {
-            Expired::Header => Poll::Ready(()),
-            Expired::Idle if this.end == Shutdown::Started => Poll::Pending,
-            Expired::Idle => {
-                this.finish();
-                this.end = Shutdown::Started;
-                this.poll_connection(cx)
+        if this.exchanges.is_stuck() && this.end_stuck(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        loop {
+            let is_closing = this.end == Shutdown::Started;
+            match ready!(this.timer.poll(&this.exchanges, is_closing, cx)) {
+                Expired::Header | Expired::Delivery => return Poll::Ready(()),
+                Expired::Idle => {
+                    this.finish();
+                    this.end = Shutdown::Started;
+                    if this.poll_connection(cx).is_ready() {
+                        return Poll::Ready(());
+                    }
+                }
             }
         }
     }

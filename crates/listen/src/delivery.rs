@@ -6,11 +6,16 @@
 
 use std::error::Error as StdError;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::request_limit::RequestPermit;
+use super::response_limits::ResponseLimits;
 use bytes::{Buf, Bytes};
+use tokengauge_types::event::TimeoutKind;
+use tokengauge_types::sync::lock;
 use tokio::time::{Sleep, sleep};
 
 use super::flush_signal::{FlushSignal, Unwritten};
@@ -22,26 +27,40 @@ pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 /// KiB/s receives all of hyper's buffer of 64 KiB.
 const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// Detects response data that is not yet written even after the connection was flushed.
-pub(super) trait Protocol: Default + Send + Unpin + 'static {
+/// Delivery of one response. Detects response data that is not yet written even after the connection was flushed.
+pub(super) trait Protocol: Send + Unpin + 'static {
     /// Whether the listener limits the unwritten data of a response. HTTP/2 does so itself, for each stream.
     const LIMITS_UNWRITTEN: bool;
 
     type Data: Buf + Send + 'static;
 
+    /// Creates the state of a new request.
+    fn begin(new_stream: &NewStream) -> Self;
+
     fn track(&self, bytes: Bytes) -> Self::Data;
 
     fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Holds the permit until the response is written, if that can be later than the end of its body. Otherwise returns
+    /// the permit.
+    fn hold(&self, permit: Option<RequestPermit>) -> Option<RequestPermit>;
+
+    /// Returns the limits of this response: those of its stream, or of its HTTP/1 `connection`.
+    fn limits<'a>(&'a self, connection: &'a ResponseLimits) -> &'a ResponseLimits;
 }
 
 /// HTTP/1: a flush always covers the whole response, because a connection carries one response at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Http1;
 
 impl Protocol for Http1 {
     const LIMITS_UNWRITTEN: bool = true;
 
     type Data = Bytes;
+
+    fn begin(_: &NewStream) -> Self {
+        Self
+    }
 
     fn track(&self, bytes: Bytes) -> Bytes {
         bytes
@@ -50,25 +69,102 @@ impl Protocol for Http1 {
     fn poll_written(&self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
+
+    fn hold(&self, permit: Option<RequestPermit>) -> Option<RequestPermit> {
+        permit
+    }
+
+    fn limits<'a>(&'a self, connection: &'a ResponseLimits) -> &'a ResponseLimits {
+        connection
+    }
 }
 
 /// HTTP/2: counts the frames that are not written yet. A flush of the connection is not enough, because flow control
 /// can delay the frames of one stream. The HTTP/2 library drops a frame after it has written the frame.
+#[derive(Debug)]
+pub(super) struct Http2(Arc<StreamState>);
+
+/// Delivery of one HTTP/2 response. The response body, the task of the stream and the unwritten frames share it.
 #[derive(Debug, Default)]
-pub(super) struct Http2(Arc<Unwritten>);
+pub(super) struct StreamState {
+    unwritten: Unwritten,
+    /// Number of bytes of the unwritten frames.
+    bytes: AtomicUsize,
+    /// Number of writes of parts of frames. Wraps around.
+    writes: AtomicU32,
+    limits: ResponseLimits,
+    /// Returned when the response is written, because unwritten frames take memory.
+    permit: Mutex<Option<RequestPermit>>,
+}
+
+/// The stream whose request hyper has passed to the service, until hyper starts the task of this stream.
+#[derive(Debug, Default)]
+pub(super) struct NewStream(Mutex<Option<Arc<StreamState>>>);
+
+impl NewStream {
+    pub(super) fn take(&self) -> Option<Arc<StreamState>> {
+        lock(&self.0).take()
+    }
+}
+
+impl StreamState {
+    pub(super) fn has_unwritten_frames(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    pub(super) fn unwritten_bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn writes(&self) -> u32 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    pub(super) const fn limits(&self) -> &ResponseLimits {
+        &self.limits
+    }
+
+    /// Records that the delivery ends because of `timeout`, and returns the permit. Unwritten frames can remain until
+    /// the send timeout of the connection.
+    pub(super) fn time_out(&self, timeout: TimeoutKind) {
+        self.limits.time_out(timeout);
+        drop(lock(&self.permit).take());
+    }
+
+    /// Returns `Ready` once no frame is left to write.
+    pub(super) fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.unwritten.poll_empty(cx)
+    }
+}
 
 impl Protocol for Http2 {
     const LIMITS_UNWRITTEN: bool = false;
 
     type Data = Chunk;
 
+    fn begin(new_stream: &NewStream) -> Self {
+        let stream = Arc::<StreamState>::default();
+        *lock(&new_stream.0) = Some(Arc::clone(&stream));
+        Self(stream)
+    }
+
     fn track(&self, bytes: Bytes) -> Chunk {
-        self.0.add();
-        Chunk { bytes, unwritten: Arc::clone(&self.0) }
+        self.0.unwritten.add();
+        self.0.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        Chunk { bytes, stream: Arc::clone(&self.0) }
     }
 
     fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_empty(cx)
+        self.0.poll_written(cx)
+    }
+
+    fn hold(&self, permit: Option<RequestPermit>) -> Option<RequestPermit> {
+        *lock(&self.0.permit) = permit;
+        None
+    }
+
+    fn limits<'a>(&'a self, _: &'a ResponseLimits) -> &'a ResponseLimits {
+        &self.0.limits
     }
 }
 
@@ -76,12 +172,13 @@ impl Protocol for Http2 {
 #[derive(Debug)]
 pub(super) struct Chunk {
     bytes: Bytes,
-    unwritten: Arc<Unwritten>,
+    stream: Arc<StreamState>,
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.unwritten.remove();
+        self.stream.bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        self.stream.unwritten.remove();
     }
 }
 
@@ -95,6 +192,8 @@ impl Buf for Chunk {
     }
 
     fn advance(&mut self, count: usize) {
+        self.stream.writes.fetch_add(1, Ordering::Relaxed);
+        self.stream.bytes.fetch_sub(count, Ordering::Relaxed);
         self.bytes.advance(count);
     }
 }
@@ -146,7 +245,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_waits_for_a_flush_and_for_every_frame() {
-        let (connection, response) = (FlushSignal::default(), Http2::default());
+        let connection = FlushSignal::default();
+        let response = Http2::begin(&NewStream::default());
         let cx = &mut Context::from_waker(Waker::noop());
         let chunk = response.track(Bytes::from_static(b"x"));
         connection.on_flushed();

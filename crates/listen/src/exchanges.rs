@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
+use super::delivery::NewStream;
 use super::flush_signal::FlushSignal;
 use super::request_limit::RequestPermit;
+use super::response_limits::ResponseLimits;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 
@@ -43,9 +45,15 @@ pub(super) struct Exchanges {
     truncated: AtomicBool,
     /// Whether the response has no length, so that only the end of the connection shows its end.
     unframed: AtomicBool,
+    /// Whether a response of an HTTP/2 connection can neither be delivered nor reset. The connection takes no further
+    /// requests, and closes with its last one.
+    is_stuck: AtomicBool,
     flush: FlushSignal,
     /// When the connection was opened or its last response ended, in nanoseconds of the monotonic clock.
     waiting_since: AtomicU64,
+    /// The deadline of an HTTP/1 response, and the timeout that has ended the connection.
+    limits: ResponseLimits,
+    new_stream: NewStream,
     /// Permit of the WebSocket request that upgraded the connection. The permit is returned when the stream closes.
     upgraded: Mutex<Option<RequestPermit>>,
 }
@@ -154,6 +162,24 @@ impl Exchanges {
         &self.flush
     }
 
+    pub(super) const fn limits(&self) -> &ResponseLimits {
+        &self.limits
+    }
+
+    pub(super) const fn new_stream(&self) -> &NewStream {
+        &self.new_stream
+    }
+
+    /// Closes the connection with its last request, because a response can neither be delivered nor reset.
+    pub(super) fn set_stuck(&self) {
+        self.is_stuck.store(true, Ordering::Release);
+        self.flush.wake_connection();
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
     pub(super) fn leftover(&self) -> Leftover {
         let truncated = self.truncated.load(Ordering::Acquire);
         if truncated && self.unframed.load(Ordering::Acquire) {
@@ -190,6 +216,11 @@ pub(super) struct ActiveExchange {
 }
 
 impl ActiveExchange {
+    /// Returns the limits of the connection.
+    pub(super) fn connection_limits(&self) -> &ResponseLimits {
+        &self.connection.limits
+    }
+
     pub(super) fn flush(&self) -> &FlushSignal {
         &self.connection.flush
     }
@@ -253,6 +284,7 @@ impl ActiveExchange {
 impl Drop for ActiveExchange {
     fn drop(&mut self) {
         self.connection.waiting_since.store(clock::now().nanos(), Ordering::Relaxed);
+        self.connection.limits.set_deadline(None);
         if self.is_websocket {
             self.connection.upgrading.fetch_sub(1, Ordering::AcqRel);
         } else {

@@ -83,6 +83,10 @@ impl Unwritten {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.load(Ordering::Relaxed) == 0
+    }
+
     pub(super) fn poll_empty(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut waiting = lock(&self.waiting);
         if self.frames.load(Ordering::Acquire) == 0 {

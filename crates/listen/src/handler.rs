@@ -9,10 +9,12 @@ use http_body::Body;
 use hyper::service::Service;
 
 use super::{Peer, ReceivedBody};
+use tokengauge_types::event::TimedResponse;
 
 /// Creates the HTTP service of each connection.
 pub trait Handler: Clone + Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
+        + TimedResponse
         + Send
         + Unpin
         + 'static;
@@ -36,7 +38,11 @@ where
         + Unpin
         + 'static,
     S::Future: Send + Unpin + 'static,
-    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
+        + TimedResponse
+        + Send
+        + Unpin
+        + 'static,
 {
     type Body = B;
     type Service = S;

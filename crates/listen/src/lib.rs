@@ -18,19 +18,24 @@ mod exchanges;
 mod flush_signal;
 mod handler;
 mod header_limits;
+mod http_settings;
 mod limit;
 mod log_throttle;
 mod received_body;
 mod replay;
 mod request_limit;
+mod response_limits;
+mod send_timer;
 mod service;
 mod socket;
 mod state;
+mod stream_task;
 mod timer;
 mod tls;
 pub mod websocket;
 pub mod window;
 mod workers;
+mod write_timeout;
 
 use std::io;
 use std::net::SocketAddr;
@@ -50,6 +55,7 @@ pub use self::socket::{
 };
 pub use self::tls::{Error as TlsError, TlsReloader};
 pub use self::workers::Workers;
+pub use self::write_timeout::WriteTimeout;
 
 use self::client_stream::ConnectionGuards;
 use self::connection::{Client, Server};
@@ -79,6 +85,8 @@ pub struct Config {
     pub head_timeout: Duration,
     /// Time limit for a client that has not sent its whole request body and sends no further byte.
     pub body_timeout: Duration,
+    /// Time limit for a client that reads nothing of the data that waits for it. Also applies to WebSockets.
+    pub send_timeout: Duration,
     /// How long a connection without a request stays open.
     pub idle_timeout: Duration,
     /// Maximum size of the headers of a request.
@@ -114,6 +122,9 @@ impl Config {
     /// Default time limit between two pieces of a request body, the same as in nginx. Responses have no such limit,
     /// because a model may take any time.
     pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+    /// Default time limit for a client that does not read, the same as nginx's `send_timeout`. A client that reads only
+    /// 64 KiB in this time makes progress.
+    pub const SEND_TIMEOUT: Duration = Duration::from_secs(60);
     /// Default time after which an idle connection is closed. Load balancers (AWS, Azure, nginx) reuse connections that
     /// were idle for up to 60 s. An earlier close could turn a request that was just sent into a 502.
     pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -126,6 +137,7 @@ impl Config {
             max_requests: Self::MAX_REQUESTS,
             head_timeout: Self::HEAD_TIMEOUT,
             body_timeout: Self::BODY_TIMEOUT,
+            send_timeout: Self::SEND_TIMEOUT,
             idle_timeout: Self::IDLE_TIMEOUT,
             headers: HeaderLimits::DEFAULT,
             marks_large_headers: false,

@@ -21,6 +21,8 @@ use super::received_body::ReceivedBody;
 use super::request_limit::{ClientRequests, RequestLimit};
 use super::state::ListenerState;
 use super::websocket::wants_websocket;
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::TimedResponse;
 
 /// Settings that apply to the requests of all connections of a listener.
 #[derive(Clone, Debug)]
@@ -62,7 +64,7 @@ impl<S, P: Protocol> CountingService<S, P> {
 impl<S, B, P> Service<Request<Incoming>> for CountingService<S, P>
 where
     S: Service<Request<ReceivedBody>, Response = Response<B>, Future: Unpin>,
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes> + TimedResponse,
     P: Protocol,
 {
     type Response = Response<CountedBody<B, P>>;
@@ -78,6 +80,8 @@ where
             state.over_limit.fetch_add(1, Ordering::Relaxed);
             Some(Rejection::Overload)
         };
+        let protocol = P::begin(self.exchanges.new_stream());
+        let permit = protocol.hold(permit);
         let active = self.exchanges.begin(wants_websocket(&request), permit);
         let version = request.version();
         let connection = (version < Version::HTTP_2).then(|| Arc::clone(&self.exchanges));
@@ -86,7 +90,7 @@ where
             None => Ok(self.inner.call(request)),
             Some(rejection) => Err(rejection),
         };
-        CountingFuture { inner, active: Some(active), version, protocol: PhantomData }
+        CountingFuture { inner, active: Some((active, protocol)), version }
     }
 }
 
@@ -119,16 +123,15 @@ enum Rejection {
 pub(super) struct CountingFuture<F, P> {
     inner: Result<F, Rejection>,
     /// `None` once the response is ready.
-    active: Option<ActiveExchange>,
+    active: Option<(ActiveExchange, P)>,
     /// HTTP version of the request.
     version: Version,
-    protocol: PhantomData<fn() -> P>,
 }
 
 impl<F, B, E, P> Future for CountingFuture<F, P>
 where
     F: Future<Output = Result<Response<B>, E>> + Unpin,
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes> + TimedResponse,
     P: Protocol,
 {
     type Output = Result<Response<CountedBody<B, P>>, E>;
@@ -138,7 +141,10 @@ where
             Ok(inner) => ready!(Pin::new(inner).poll(cx))?.map(State::Open),
             Err(rejection) => rejection.response().map(|body| State::Local(Some(body))),
         };
-        let mut active = self.active.take().expect("the future is not polled after its end");
+        let (mut active, protocol) =
+            self.active.take().expect("the future is not polled after its end");
+        let limits = protocol.limits(active.connection_limits());
+        limits.set_deadline(response.body().deadline());
         active.reset_unwritten();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             active.keep_permit();
@@ -157,7 +163,7 @@ where
         let keeps_length = self.version < Version::HTTP_2
             && response.status() == StatusCode::NOT_MODIFIED
             && response.headers().contains_key(header::CONTENT_LENGTH);
-        let body = |state| CountedBody { state, active, keeps_length, protocol: P::default() };
+        let body = |state| CountedBody { state, active, keeps_length, protocol };
         Poll::Ready(Ok(response.map(body)))
     }
 }
@@ -199,7 +205,7 @@ fn json_response(status: StatusCode, body: Bytes) -> Response<Bytes> {
 /// A response body that is passed on unchanged. An error is held back until the data before it is written. The request
 /// counts as active until this body is dropped.
 #[derive(Debug)]
-pub(super) struct CountedBody<B, P> {
+pub(super) struct CountedBody<B: TimedResponse, P: Protocol> {
     state: State<B>,
     active: ActiveExchange,
     /// Whether the response is a 304 with a `Content-Length` header. Such a response has no body, but hyper keeps the
@@ -216,7 +222,14 @@ enum State<B> {
     Local(Option<Bytes>),
 }
 
-impl<B: Body> State<B> {
+impl<B: Body + TimedResponse> State<B> {
+    fn deadline(&self) -> Option<MonotonicInstant> {
+        match self {
+            Self::Open(inner) => inner.deadline(),
+            Self::Failed(..) | Self::Local(..) => None,
+        }
+    }
+
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Open(inner) => inner.size_hint(),
@@ -228,7 +241,7 @@ impl<B: Body> State<B> {
 
 impl<B, P> Body for CountedBody<B, P>
 where
-    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + TimedResponse + Unpin,
     P: Protocol,
 {
     type Data = P::Data;
@@ -279,5 +292,17 @@ where
 
     fn size_hint(&self) -> SizeHint {
         if self.keeps_length { SizeHint::default() } else { self.state.size_hint() }
+    }
+}
+
+impl<B: TimedResponse, P: Protocol> Drop for CountedBody<B, P> {
+    fn drop(&mut self) {
+        if let State::Open(inner) = &mut self.state {
+            let connection = self.active.connection_limits();
+            let own = self.protocol.limits(connection).timeout();
+            if let Some(timeout) = own.or_else(|| connection.timeout()) {
+                inner.time_out(timeout);
+            }
+        }
     }
 }

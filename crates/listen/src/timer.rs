@@ -15,6 +15,8 @@ pub(super) struct WaitLimits {
     pub(super) header: Duration,
     /// Time limit from the end of a response to the first byte of the next request.
     pub(super) idle: Duration,
+    /// Time limit for a client that does not read, without progress.
+    pub(super) send: Duration,
 }
 
 /// The limit that a connection exceeded.
@@ -22,6 +24,8 @@ pub(super) struct WaitLimits {
 pub(super) enum Expired {
     Header,
     Idle,
+    /// The connection is closing, but its client does not read the rest of a response.
+    Delivery,
 }
 
 /// Measures how long a connection waits for a request.
@@ -52,10 +56,20 @@ impl WaitTimer {
         Self { limits, http2, wait: None, sleep: None }
     }
 
-    /// Returns `Ready` when a limit is exceeded.
-    pub(super) fn poll(&mut self, exchanges: &Exchanges, cx: &mut Context<'_>) -> Poll<Expired> {
+    /// Returns `Ready` when a limit is exceeded. `is_closing` is true if the connection closes as soon as its client has
+    /// read everything.
+    pub(super) fn poll(
+        &mut self,
+        exchanges: &Exchanges,
+        is_closing: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Expired> {
         let Some((deadline, limit)) = self.deadline(exchanges.idleness(), Instant::now) else {
             return Poll::Pending;
+        };
+        let (deadline, limit) = match limit {
+            Expired::Idle if is_closing => (deadline + self.limits.send, Expired::Delivery),
+            Expired::Header | Expired::Idle | Expired::Delivery => (deadline, limit),
         };
         self.poll_deadline(deadline, cx).map(|()| limit)
     }
@@ -92,6 +106,7 @@ impl WaitTimer {
         match limit {
             Expired::Header => self.limits.header,
             Expired::Idle => self.limits.idle,
+            Expired::Delivery => self.limits.send,
         }
     }
 
@@ -115,8 +130,11 @@ impl WaitTimer {
 mod tests {
     use super::*;
 
-    const LIMITS: WaitLimits =
-        WaitLimits { header: Duration::from_secs(30), idle: Duration::from_secs(75) };
+    const LIMITS: WaitLimits = WaitLimits {
+        header: Duration::from_secs(30),
+        idle: Duration::from_secs(75),
+        send: Duration::from_secs(60),
+    };
 
     /// An HTTP connection with a timer. Times are seconds since the connection was opened.
     struct Connection {

@@ -121,6 +121,7 @@ fn listener(written: &mut Spanned<raw::Listener>, errors: &mut ErrorCollector) -
         max_requests: value.max_requests.or(max_requests),
         head_timeout: value.request_header_timeout.or_time(Config::HEAD_TIMEOUT),
         body_timeout: value.request_body_timeout.or_time(Config::BODY_TIMEOUT),
+        send_timeout: value.send_timeout.or_time(Config::SEND_TIMEOUT),
         idle_timeout: value.idle_timeout.or_time(Config::IDLE_TIMEOUT),
         ..Config::at(address.value.0.clone())
     })

@@ -3,6 +3,7 @@
 //! Every byte must pass unchanged and in time, and each exchange must emit each of its events once.
 
 mod addresses;
+mod blocked_clients;
 mod bodies;
 mod breaks;
 mod channel;

@@ -8,13 +8,16 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::service::service_fn;
 use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -30,6 +33,7 @@ use super::validity;
 use crate::inject::{InjectionContext, Settings, inject};
 use tokengauge_listen::{Address, BodyError, Connections, Listener, Peer, ReceivedBody, Workers};
 use tokengauge_types::clock;
+use tokengauge_types::event::TimedResponse;
 
 /// Maximum number of connections for reviews. A cluster has a few API servers, and each opens a few
 /// connections.
@@ -38,7 +42,8 @@ const MAX_CONNECTIONS: usize = 256;
 /// Maximum number of connections from probes and metrics scrapers.
 const MAX_ADMIN_CONNECTIONS: usize = 64;
 
-/// Time limit for the TLS handshake and the request headers, below the webhook timeout of 5 s in the chart.
+/// Time limit for the TLS handshake, for the request headers, and for a client that does not read. It is below the
+/// webhook timeout of 5 s in the chart.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Time limit from the request headers to the response. Most of it is for receiving the body, because a decision takes
@@ -60,6 +65,32 @@ const MAX_BODY_BYTES: usize = 8 << 20;
 const MAX_TOTAL_BODY_BYTES: usize = 64 << 20;
 
 type TextResponse = Response<Full<Bytes>>;
+
+/// A complete text. It has no time limit besides those of the listener.
+#[derive(Debug)]
+struct TextBody(Full<Bytes>);
+
+impl TimedResponse for TextBody {}
+
+impl Body for TextBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
 
 #[derive(Debug)]
 pub struct ServerHandle {
@@ -125,6 +156,7 @@ fn config(address: SocketAddr, max_connections: usize) -> tokengauge_listen::Con
     tokengauge_listen::Config {
         max_connections,
         head_timeout: HEADER_TIMEOUT,
+        send_timeout: HEADER_TIMEOUT,
         ..tokengauge_listen::Config::at(Address::Tcp(address))
     }
 }
@@ -141,7 +173,7 @@ where
         let respond = respond.clone();
         service_fn(move |request| {
             let response = respond(request);
-            Box::pin(async move { Ok::<_, Infallible>(response.await) })
+            Box::pin(async move { Ok::<_, Infallible>(response.await.map(TextBody)) })
         })
     };
     let task = listener.serve(handler, Workers::current(), async move {

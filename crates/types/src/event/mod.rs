@@ -402,7 +402,33 @@ label_enum! {
         ResponseHeader = "head",
         Idle = "idle",
         Total = "total",
+        /// The time of `Total` has passed, and the client did not read the response at that time.
+        TotalUnread = "total",
+        /// The client read nothing of its response for the send timeout of the listener.
+        Send = "send",
     }
+}
+
+impl TimeoutKind {
+    /// Returns whether the client did not read its response when the timeout expired.
+    pub const fn is_unread(self) -> bool {
+        match self {
+            Self::Connect | Self::ResponseHeader | Self::Idle | Self::Total => false,
+            Self::TotalUnread | Self::Send => true,
+        }
+    }
+}
+
+/// A response body whose listener ends it when its client does not read. Nothing polls such a body, so the body cannot
+/// end itself.
+pub trait TimedResponse {
+    /// Returns when the response must end. `None` without a limit.
+    fn deadline(&self) -> Option<MonotonicInstant> {
+        None
+    }
+
+    /// Called before a body is dropped that ended because of `timeout`.
+    fn time_out(&mut self, _timeout: TimeoutKind) {}
 }
 
 label_enum! {
@@ -435,6 +461,7 @@ impl Ending {
             | Self::Rejected(
                 RejectReason::NoRoute | RejectReason::BadRequest | RejectReason::HeadersTooLarge,
             ) => ErrorSource::Client,
+            Self::TimedOut(timeout) if timeout.is_unread() => ErrorSource::Client,
             Self::UpstreamFailed(_) | Self::TimedOut(_) => ErrorSource::Upstream,
             Self::Rejected(
                 RejectReason::Overload | RejectReason::Draining | RejectReason::Loop,

@@ -15,8 +15,8 @@ use pin_project_lite::pin_project;
 use super::{RequestObserver, UploadFlush};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
-    BackpressureTime, Direction, Ending, MIN_BACKPRESSURE, ObserverEvent, UpstreamFailure,
-    WaitingFor,
+    BackpressureTime, Direction, Ending, MIN_BACKPRESSURE, ObserverEvent, TimedResponse,
+    TimeoutKind, UpstreamFailure, WaitingFor,
 };
 
 pin_project! {
@@ -200,6 +200,18 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
         let this = self.project();
         if !std::mem::replace(this.is_over, true) {
             this.observer.end(clock::now(), ending);
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + TimedResponse> TimedResponse for ResponseBody<B> {
+    fn deadline(&self) -> Option<MonotonicInstant> {
+        self.inner.deadline()
+    }
+
+    fn time_out(&mut self, timeout: TimeoutKind) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.observer.end(clock::now(), Ending::TimedOut(timeout));
         }
     }
 }
