@@ -91,7 +91,8 @@ pub(super) struct Listener {
     /// byte of each request.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
     pub(super) request_header_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
-    /// Maximum time between two pieces of a request body. Responses are not limited.
+    /// Maximum time between two pieces of a request body. Ten times as long for gRPC and AWS event streams over HTTP/2.
+    /// Responses are not limited.
     pub(super) request_body_timeout: Field<BoundedTime<100, HOUR>>,
     /// Maximum time in which a client reads nothing of a response, or of a WebSocket, that waits for it.
     // Below 100 ms, a lost packet on a slow line would end a response.

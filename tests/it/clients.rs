@@ -348,10 +348,10 @@ async fn an_upload_that_stops_is_ended() {
 }
 
 #[tokio::test]
-async fn only_an_open_two_way_stream_may_be_silent() {
+async fn a_two_way_stream_may_be_silent_for_longer_and_not_forever() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
-    setup.listen.body_timeout = SHORT;
+    setup.listen.body_timeout = 4 * SHORT;
     let proxy = setup.start().await;
     let (sender, _connection) = http2(&proxy).await;
     let post = |kind: &str| {
@@ -365,8 +365,38 @@ async fn only_an_open_two_way_stream_may_be_silent() {
     let _upstream = backend.accept().await;
     assert_eq!(response(upload).await.status(), StatusCode::BAD_REQUEST);
     assert!(!two_way.is_finished());
-    peer.write(OK).await;
-    assert_eq!(response(two_way).await.status(), StatusCode::OK);
+    peer.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+    let mut answer = response(two_way).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    // The client sends nothing for longer than its limit of 2 s, but the response continues.
+    for _ in 0..60 {
+        peer.write("1\r\na\r\n").await;
+        within("a message", answer.frame()).await.unwrap().unwrap();
+        tokio::time::sleep(SHORT).await;
+    }
+    let rest = within("the end of the stream", answer.collect()).await;
+    assert!(rest.is_err(), "both sides were silent");
+    peer.read_to_end().await;
+}
+
+/// Over HTTP/1, a client cannot read the response during its upload, so the content type has no effect.
+#[tokio::test]
+async fn the_content_type_of_an_http1_upload_does_not_change_its_time_limit() {
+    for kind in ["application/grpc", "application/grpc+proto", "application/vnd.amazon.eventstream"]
+    {
+        let backend = Backend::start().await;
+        let mut setup = Setup::to(backend.address);
+        setup.listen.body_timeout = SHORT;
+        let mut proxy = setup.start().await;
+        let begin = format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nContent-Length: 10\r\n\r\n{{\"a"
+        );
+        let (mut client, _upstream) = proxy.exchange(&backend, begin).await;
+        let answer = String::from_utf8(client.read_to_end().await).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{kind}: {answer}");
+        let words = proxy.words().await;
+        assert!(words[0].ends_with("End(RequestBodyFailed)"), "{kind}: {words:?}");
+    }
 }
 
 /// Returns a connection from another address of this machine.

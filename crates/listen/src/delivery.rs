@@ -45,6 +45,9 @@ pub(super) trait Protocol: Send + Unpin + 'static {
     /// the permit.
     fn hold(&self, permit: Option<RequestPermit>) -> Option<RequestPermit>;
 
+    /// Returns the HTTP/2 stream.
+    fn stream(&self) -> Option<Arc<StreamState>>;
+
     /// Returns the limits of this response: those of its stream, or of its HTTP/1 `connection`.
     fn limits<'a>(&'a self, connection: &'a ResponseLimits) -> &'a ResponseLimits;
 }
@@ -72,6 +75,10 @@ impl Protocol for Http1 {
 
     fn hold(&self, permit: Option<RequestPermit>) -> Option<RequestPermit> {
         permit
+    }
+
+    fn stream(&self) -> Option<Arc<StreamState>> {
+        None
     }
 
     fn limits<'a>(&'a self, connection: &'a ResponseLimits) -> &'a ResponseLimits {
@@ -161,6 +168,10 @@ impl Protocol for Http2 {
     fn hold(&self, permit: Option<RequestPermit>) -> Option<RequestPermit> {
         *lock(&self.0.permit) = permit;
         None
+    }
+
+    fn stream(&self) -> Option<Arc<StreamState>> {
+        Some(Arc::clone(&self.0))
     }
 
     fn limits<'a>(&'a self, _: &'a ResponseLimits) -> &'a ResponseLimits {

@@ -11,8 +11,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::delivery::StreamState;
 use super::exchanges::Exchanges;
 
 /// A request body that fails if the client sends nothing for too long.
@@ -28,12 +30,30 @@ pub struct ReceivedBody {
     /// The HTTP/1 connection. `None` for HTTP/2, and once the end of the body was read.
     connection: Option<Arc<Exchanges>>,
     /// Timer, created at the first wait. Most bodies need none, because they arrive with their headers.
-    sleep: Option<Pin<Box<Sleep>>>,
-    /// Time limit in milliseconds, in a type that takes less memory than a `Duration`. `None` for a two-way stream,
-    /// which has no limit.
+    timer: Option<Pin<Box<BodyTimer>>>,
+    /// Time limit in milliseconds, in a type that takes less memory than a `Duration`. `None` without a limit.
     timeout: Option<NonZeroU32>,
     /// Whether the reader is waiting for the client. When a new wait begins, the timer starts again.
     is_waiting: bool,
+}
+
+pin_project! {
+    /// The timer of a wait for the client.
+    #[derive(Debug)]
+    struct BodyTimer {
+        #[pin]
+        sleep: Sleep,
+        // The response of a two-way stream. While it makes progress, the client need not send anything.
+        response: Option<Arc<StreamState>>,
+        // Number of writes of the response when the timer was last set.
+        writes: u32,
+    }
+}
+
+impl BodyTimer {
+    fn new(timeout: Duration, response: Option<Arc<StreamState>>) -> Pin<Box<Self>> {
+        Box::pin(Self { sleep: sleep(timeout), response, writes: 0 })
+    }
 }
 
 /// Reason why a request body ended early.
@@ -45,27 +65,29 @@ pub enum BodyError {
     Idle(Duration),
 }
 
-/// Content types of two-way streams: gRPC and AWS event streams. They have no time limit, because the client may wait
-/// for a response before it sends its next message.
+/// Content types of two-way streams: gRPC and AWS event streams. Such streams need HTTP/2. Over HTTP/1, these bodies are
+/// ordinary uploads.
 const TWO_WAY: [&[u8]; 2] = [b"application/grpc", b"application/vnd.amazon.eventstream"];
 
+/// Factor of the time limit for two-way streams, because the client may wait for a response or a user before it sends
+/// its next message. The default limit is then 10 minutes. Envoy ends every stream after 5 minutes without data.
+const TWO_WAY_FACTOR: u32 = 10;
+
 impl ReceivedBody {
+    /// Wraps the body of `request`. `connection` is the HTTP/1 connection, and `stream` returns the HTTP/2 stream.
     pub(super) fn wrap(
         request: Request<Incoming>,
         timeout: Duration,
         connection: Option<Arc<Exchanges>>,
+        stream: impl FnOnce() -> Option<Arc<StreamState>>,
     ) -> Request<Self> {
         let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         let is_two_way = TWO_WAY.iter().any(|two_way| kind.starts_with(two_way));
-        let millis = NonZeroU32::new(u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
-        let timeout = millis.filter(|_| !is_two_way);
-        request.map(|incoming| Self {
-            incoming,
-            connection,
-            sleep: None,
-            timeout,
-            is_waiting: false,
-        })
+        let response = if is_two_way { stream() } else { None };
+        let timeout = if response.is_some() { timeout * TWO_WAY_FACTOR } else { timeout };
+        let timer = response.map(|response| BodyTimer::new(timeout, Some(response)));
+        let timeout = NonZeroU32::new(u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
+        request.map(|incoming| Self { incoming, connection, timer, timeout, is_waiting: false })
     }
 
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
@@ -76,13 +98,24 @@ impl ReceivedBody {
         Poll::Ready(polled)
     }
 
-    /// Returns `Ready` once the client has sent nothing for `timeout`.
+    /// Returns `Ready` once the client has sent nothing for `timeout`. In a two-way stream, the time also starts again
+    /// with each part of the response.
     fn poll_timeout(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        if !std::mem::replace(&mut self.is_waiting, true) {
-            sleep.as_mut().reset(Instant::now() + timeout);
+        let timer = self.timer.get_or_insert_with(|| BodyTimer::new(timeout, None));
+        let mut is_new = !std::mem::replace(&mut self.is_waiting, true);
+        loop {
+            let mut timer = timer.as_mut().project();
+            if is_new {
+                timer.sleep.as_mut().reset(Instant::now() + timeout);
+            }
+            ready!(timer.sleep.poll(cx));
+            let Some(response) = timer.response else { return Poll::Ready(()) };
+            let writes = response.writes();
+            is_new = std::mem::replace(timer.writes, writes) != writes;
+            if !is_new {
+                return Poll::Ready(());
+            }
         }
-        sleep.as_mut().poll(cx)
     }
 }
 
@@ -97,7 +130,7 @@ impl Body for ReceivedBody {
         if let Poll::Ready(frame) = self.poll_incoming(cx) {
             self.is_waiting = false;
             if self.is_end_stream() {
-                self.sleep = None;
+                self.timer = None;
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Http)));
         }

@@ -85,7 +85,7 @@ where
         let active = self.exchanges.begin(wants_websocket(&request), permit);
         let version = request.version();
         let connection = (version < Version::HTTP_2).then(|| Arc::clone(&self.exchanges));
-        let request = ReceivedBody::wrap(request, *body_timeout, connection);
+        let request = ReceivedBody::wrap(request, *body_timeout, connection, || protocol.stream());
         let inner = match rejection {
             None => Ok(self.inner.call(request)),
             Some(rejection) => Err(rejection),
