@@ -442,15 +442,16 @@ impl Exchange {
     fn respond(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<RelayBody> {
         let Self { upstream, observer, permit, deadline, shutdown, is_repeated: _ } = self;
         let Received { mut response, connection } = received;
-        let upstream_upgrade = response.extensions_mut().remove::<OnUpgrade>();
+        let limits = BodyTimeouts { idle: upstream.config().timeouts.idle, deadline };
+        let switched = response.extensions_mut().remove::<OnUpgrade>();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS
-            && let (Some(client), Some(upstream)) = (upgrade, upstream_upgrade)
+            && let (Some(client), Some(switched)) = (upgrade, switched)
         {
             // The response headers are reported here, so that they precede all events of the tunnel.
             let at = clock::now();
             observer.head(at, describe_response(&response, false));
             observer.upgraded(at);
-            let tunnel = Tunnel { client, upstream, observer, permit };
+            let tunnel = Tunnel { client, upstream: switched, observer, limits, permit };
             let mut shutdown = shutdown.subscribe();
             tokio::spawn(async move {
                 tokio::select! {
@@ -461,7 +462,6 @@ impl Exchange {
             return headers::rewrite_response(response, true)
                 .map(|_| RelayBody::local(Bytes::new()));
         }
-        let limits = BodyTimeouts { idle: upstream.config().timeouts.idle, deadline };
         headers::rewrite_response(response, false)
             .map(|body| RelayBody::upstream(body, connection, permit))
             .map(|body| body.with_timeouts(limits, &observer))

@@ -18,5 +18,6 @@ mod protocols;
 mod repeats;
 mod reuse;
 mod traces;
+mod tunnels;
 mod unanswered;
 mod uploads;
