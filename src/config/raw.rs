@@ -459,7 +459,6 @@ pub(super) struct Limits {
     // At least one full shard. 4 GiB is more than a sidecar ever has.
     pub(super) observer_memory: Field<BoundedSize<{ 1 << 20 }, { 4 << 30 }>>,
     /// Maximum number of header lines of a request or a response.
-    // The parser of HTTP/1 needs 128 bytes per line.
     pub(super) header_lines: Field<BoundedInt<50, 2_000>>,
     /// Maximum size of the headers of a request or a response.
     // Most servers accept 8 KiB. The buffers of an HTTP/1 connection grow with the limit.
