@@ -1,6 +1,6 @@
 //! Removes the content encoding (such as gzip) of one body. If the output is incomplete, records the reason.
 
-use super::{DecodeError, Decompressor};
+use super::Decompressor;
 use crate::budget::RequestBudget;
 use crate::frame::ParseError;
 
@@ -50,11 +50,7 @@ impl ContentDecoder {
             State::Unread => Ok(()),
         };
         if let Err(error) = decoded {
-            self.error = Some(match error {
-                DecodeError::Corrupt => ParseError::Encoding,
-                DecodeError::TooLarge => ParseError::DecompressionLimit,
-                DecodeError::OverBudget => ParseError::Budget,
-            });
+            self.error = Some(error.into());
         }
         decoded.is_ok()
     }

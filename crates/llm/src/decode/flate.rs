@@ -12,7 +12,7 @@ use super::Step;
 use crate::budget::{MemoryBudget, MemoryPermit};
 
 /// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB, and 14 KiB for tables and state.
-const DECOMPRESSOR_BYTES: usize = 48 << 10;
+pub(super) const DECOMPRESSOR_BYTES: usize = 48 << 10;
 
 /// Base-2 logarithm of the window size. Encoders cannot use a larger window.
 const WINDOW_BITS: u8 = 15;

@@ -33,16 +33,19 @@ mod codec;
 mod coding;
 mod content_decoder;
 mod flate;
+mod message_inflater;
 mod zstd;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::budget::{MemoryBudget, RequestBudget};
+use crate::frame::ParseError;
 use bounds::{Bounds, expansion};
 use codec::Codec;
 use coding::Coding;
 pub use content_decoder::ContentDecoder;
+pub use message_inflater::MessageInflater;
 
 /// Size in bytes of the output buffer of one decompression step. Most chunks of a stream fit.
 const OUTPUT_BUFFER_BYTES: usize = 4 << 10;
@@ -91,6 +94,16 @@ pub enum DecodeError {
     TooLarge,
     /// The decompressed bytes or the memory exceed the budget that all bodies share.
     OverBudget,
+}
+
+impl From<DecodeError> for ParseError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Corrupt => Self::Encoding,
+            DecodeError::TooLarge => Self::DecompressionLimit,
+            DecodeError::OverBudget => Self::Budget,
+        }
+    }
 }
 
 impl Decompressor {

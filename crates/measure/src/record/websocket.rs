@@ -25,7 +25,7 @@ pub struct WebSocket {
     pub left: Option<Direction>,
     /// Whether parsing stopped early. Later messages and the close frame may have been missed.
     pub lost: bool,
-    /// Whether messages were compressed. The proxy does not read the content of compressed messages.
+    /// Whether compressed messages could not be read.
     pub compressed: bool,
 }
 

@@ -23,7 +23,7 @@ pub const REQUEST_HEADERS: [&str; 16] = [
 ];
 
 /// Response headers that the observer may read.
-pub const RESPONSE_HEADERS: [&str; 50] = [
+pub const RESPONSE_HEADERS: [&str; 51] = [
     "anthropic-ratelimit-input-tokens-limit",
     "anthropic-ratelimit-input-tokens-remaining",
     "anthropic-ratelimit-input-tokens-reset",
@@ -42,6 +42,7 @@ pub const RESPONSE_HEADERS: [&str; 50] = [
     "openai-model",
     "openai-processing-ms",
     "retry-after",
+    "sec-websocket-extensions",
     "server",
     "upgrade",
     "x-amzn-bedrock-cache-read-input-token-count",

@@ -46,6 +46,9 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     Text,
+    /// Text that is compressed with `permessage-deflate`, or a compressed message that is skipped for this reason. It
+    /// must be decompressed nevertheless, because later messages can refer to it.
+    Compressed(Option<SkipReason>),
     Skipped(SkipReason),
 }
 
@@ -80,10 +83,14 @@ impl FrameHeader {
     pub fn frame(&self, masks: bool) -> Option<Frame> {
         let [first, second, ..] = self.bytes;
         let last = first & 0x80 != 0;
+        // The first of three bits for extensions. `permessage-deflate` sets it in the first frame of a message.
         let extended = first & 0x70 != 0;
+        let compressed = first & 0x70 == 0x40;
         let left = self.payload_length();
         let (kind, begins) = match first & 0x0f {
             0 => (Kind::Data, None),
+            1 if compressed => (Kind::Data, Some(Content::Compressed(None))),
+            2 if compressed => (Kind::Data, Some(Content::Compressed(Some(SkipReason::Binary)))),
             1 if extended => (Kind::Data, Some(Content::Skipped(SkipReason::Compressed))),
             1 => (Kind::Data, Some(Content::Text)),
             2 => (Kind::Data, Some(Content::Skipped(SkipReason::Binary))),

@@ -2,8 +2,8 @@
 //!
 //! A text message that arrives unmasked in one frame and one push is emitted without a copy. Other text messages are
 //! unmasked and assembled in a buffer, and a large buffer is freed after use. A text message above the size limit is
-//! shortened while it arrives. A message with unreadable content (binary or compressed) is skipped and still counted.
-//! Frames begin with their length, so lost bytes affect
+//! shortened while it arrives. A message with unreadable content (binary, or compressed in an unknown way) is skipped and
+//! still counted. Frames begin with their length, so lost bytes affect
 //! only the message that contains them. After a protocol violation, the parser does not know where the next frame
 //! begins and ignores the rest.
 
@@ -12,7 +12,9 @@ mod frame_header;
 use frame_header::{Content, Frame, FrameHeader, Kind};
 
 use super::ParseError;
+use super::frame_buffer::append;
 use super::shortener::Shortener;
+use crate::decode::MessageInflater;
 
 /// Maximum size in bytes of a buffer that is kept for the next message. Many text messages of a few hundred bytes can
 /// reuse a buffer. A larger buffer is freed: audio messages can have megabytes, and the session may be idle for an
@@ -35,6 +37,8 @@ pub struct WebSocket {
     text: Vec<u8>,
     /// Shortens a text message that exceeds the size limit.
     oversize: Option<Box<Shortener>>,
+    /// Decompresses messages, if the peers have agreed on compression.
+    inflater: Option<Box<MessageInflater>>,
 }
 
 #[derive(Debug)]
@@ -64,7 +68,7 @@ pub enum Message<'a> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SkipReason {
     Binary,
-    /// The content is compressed or was changed by another extension. In practice, compression is the only extension.
+    /// The content is compressed and cannot be read, or was changed by an extension other than `permessage-deflate`.
     Compressed,
     /// The message exceeds the size limit and is not JSON.
     Oversize,
@@ -91,7 +95,14 @@ impl WebSocket {
             message: None,
             text: Vec::new(),
             oversize: None,
+            inflater: None,
         }
+    }
+
+    /// Reads compressed messages, too.
+    pub fn with_inflater(mut self, inflater: MessageInflater) -> Self {
+        self.inflater = Some(Box::new(inflater));
+        self
     }
 
     /// Parses the next bytes. Calls `out` for every message that is now complete.
@@ -129,6 +140,9 @@ impl WebSocket {
         }
         match (frame.kind, &mut self.message) {
             (Kind::Data, Some(content)) => {
+                if let (Content::Compressed(_), Some(inflater)) = (*content, &mut self.inflater) {
+                    inflater.lose();
+                }
                 *content = Content::Skipped(SkipReason::Lost);
                 self.free_text();
             }
@@ -158,9 +172,10 @@ impl WebSocket {
 
     /// Discards the current message, because the memory budget is used up. Parsing continues with the next message.
     pub fn discard_message(&mut self) {
-        if self.message.is_some() {
-            self.message = Some(Content::Skipped(SkipReason::Lost));
-        }
+        self.message = self.message.map(|content| match content {
+            Content::Compressed(_) => Content::Compressed(Some(SkipReason::Lost)),
+            Content::Text | Content::Skipped(_) => Content::Skipped(SkipReason::Lost),
+        });
         self.free_text();
     }
 
@@ -176,6 +191,11 @@ impl WebSocket {
             return out(Message::ParseError(ParseError::BadFrame));
         };
         self.message = frame.begins.or(self.message);
+        if let Some(Content::Compressed(_)) = frame.begins
+            && !self.inflater.as_mut().is_some_and(|inflater| inflater.begin_message())
+        {
+            self.message = Some(Content::Skipped(SkipReason::Compressed));
+        }
         if frame.kind == Kind::Close {
             // The message before the violation remains incomplete.
             self.message = None;
@@ -217,6 +237,11 @@ impl WebSocket {
                 }
                 frame.unmask_into(&mut self.text, piece, self.cap);
             }
+            (Kind::Data, Some(Content::Compressed(_))) => {
+                let mut plain = Vec::with_capacity(piece.len());
+                frame.unmask_into(&mut plain, piece, piece.len());
+                self.inflate(Some(&plain), out);
+            }
             (Kind::Close, _) => {
                 // The text after the close code is not read.
                 let missing = size_of::<u16>().saturating_sub(self.text.len());
@@ -248,14 +273,60 @@ impl WebSocket {
         self.state = State::Header(FrameHeader::new());
     }
 
+    /// Decompresses `part` of the current message. `None` is the end of the message.
+    fn inflate(&mut self, part: Option<&[u8]>, out: &mut impl FnMut(Message<'_>)) {
+        let (Some(Content::Compressed(skipped)), Some(inflater)) =
+            (&mut self.message, &mut self.inflater)
+        else {
+            return;
+        };
+        let (text, oversize, cap) = (&mut self.text, &mut self.oversize, self.cap);
+        let was_oversize = oversize.is_some();
+        let mut keep = |plain: &[u8]| {
+            if skipped.is_some() {
+                return;
+            }
+            if oversize.is_none() && plain.len() > cap.saturating_sub(text.len()) {
+                let mut shortener = Box::new(Shortener::new(cap));
+                shortener.push(&std::mem::take(text));
+                *oversize = Some(shortener);
+            }
+            match oversize {
+                Some(shortener) => shortener.push(plain),
+                None => append(text, plain, cap),
+            }
+        };
+        let inflated = match part {
+            Some(part) => inflater.push(part, &mut keep),
+            None => inflater.end_message(&mut keep),
+        };
+        let error = match inflated {
+            Ok(()) if self.oversize.is_some() && !was_oversize => ParseError::Oversize,
+            Ok(()) => return,
+            Err(error) => {
+                self.message = Some(Content::Skipped(SkipReason::Compressed));
+                self.free_text();
+                error.into()
+            }
+        };
+        out(Message::ParseError(error));
+    }
+
     fn end_message(&mut self, out: &mut impl FnMut(Message<'_>)) {
+        self.inflate(None, out);
         match (self.message.take(), self.oversize.take()) {
-            (Some(Content::Text), Some(shortener)) => match shortener.finish() {
-                Some(text) => out(Message::Text(&text)),
-                None => out(Message::Skipped(SkipReason::Oversize)),
-            },
-            (Some(Content::Text), None) => out(Message::Text(&self.text)),
-            (Some(Content::Skipped(why)), _) => out(Message::Skipped(why)),
+            (Some(Content::Text | Content::Compressed(None)), Some(shortener)) => {
+                match shortener.finish() {
+                    Some(text) => out(Message::Text(&text)),
+                    None => out(Message::Skipped(SkipReason::Oversize)),
+                }
+            }
+            (Some(Content::Text | Content::Compressed(None)), None) => {
+                out(Message::Text(&self.text));
+            }
+            (Some(Content::Skipped(why) | Content::Compressed(Some(why))), _) => {
+                out(Message::Skipped(why));
+            }
             (None, _) => {}
         }
         self.text.clear();

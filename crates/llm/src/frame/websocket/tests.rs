@@ -341,6 +341,31 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 
 proptest! {
     #[test]
+    fn compressed_messages_give_the_same_result_for_every_cut(
+        texts in proptest::collection::vec("[a-c]{0,60}", 1..6),
+        wrong in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
+    ) {
+        let mut sender = Deflated::new();
+        let frames = texts.iter().flat_map(|text| frame(0xc1, &sender.payload(text), None));
+        let mut bytes: Vec<u8> = frames.collect();
+        for (place, byte) in &wrong {
+            let place = place.index(bytes.len());
+            bytes[place] = *byte;
+        }
+        let read = |pieces: &[&[u8]]| {
+            let [_, reader] = inflating("permessage-deflate");
+            cut(reader, pieces)
+        };
+        let whole = read(&[&bytes]);
+        prop_assert_eq!(&read(&pieces(&bytes, &cuts)), &whole);
+        if wrong.is_empty() {
+            let expected: Vec<String> = texts.iter().map(|text| format!("text {text}")).collect();
+            prop_assert_eq!(whole, expected);
+        }
+    }
+
+    #[test]
     fn reads_the_same_messages_as_tungstenite(
         (masked, bytes) in any::<bool>().prop_flat_map(|masked| (Just(masked), conversation(masked))),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
@@ -377,4 +402,95 @@ proptest! {
             prop_assert_eq!(ours, &theirs);
         }
     }
+}
+
+/// Encodes messages of a server that has agreed on `permessage-deflate`.
+struct Deflated(flate2::Compress);
+
+impl Deflated {
+    fn new() -> Self {
+        Self(flate2::Compress::new(flate2::Compression::default(), false))
+    }
+
+    fn payload(&mut self, text: &str) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(text.len() + 64);
+        self.0.compress_vec(text.as_bytes(), &mut bytes, flate2::FlushCompress::Sync).unwrap();
+        // zlib does not flush twice, so an empty message has no bytes. RFC 7692, section 7.2.3.6.
+        let end = bytes.len().checked_sub(4);
+        bytes.truncate(end.unwrap_or_default());
+        if end.is_none() { vec![0] } else { bytes }
+    }
+}
+
+fn inflating(extensions: &str) -> [WebSocket; 2] {
+    let budget = crate::budget::RequestBudget::default();
+    let [client, server] = MessageInflater::negotiated(extensions, &budget).unwrap();
+    let readers = [WebSocket::client(MAX_FRAME_BYTES), WebSocket::server(MAX_FRAME_BYTES)];
+    let [of_client, of_server] = readers;
+    [of_client.with_inflater(client), of_server.with_inflater(server)]
+}
+
+#[test]
+fn reads_compressed_messages_of_both_sides() {
+    for (extensions, resets) in [
+        ("permessage-deflate", false),
+        ("permessage-deflate; client_no_context_takeover; server_no_context_takeover", true),
+    ] {
+        for (side, mask) in [(0, Some(MASK)), (1, None)] {
+            let mut sender = Deflated::new();
+            let mut bytes = Vec::new();
+            for (number, text) in
+                ["{\"a\":1}", "{\"a\":1}", "", "{\"a\":2}"].into_iter().enumerate()
+            {
+                if resets {
+                    sender.0.reset();
+                }
+                let payload = sender.payload(text);
+                let (first, second) = payload.split_at(number.min(payload.len()));
+                bytes.extend(frame(0x41, first, mask));
+                bytes.extend(frame(0x89, b"ping", mask));
+                bytes.extend(frame(0x80, second, mask));
+            }
+            bytes.extend(frame(0x81, b"plain", mask));
+            let reader = || {
+                let [client, server] = inflating(extensions);
+                if side == 0 { client } else { server }
+            };
+            let expected =
+                ["text {\"a\":1}", "text {\"a\":1}", "text ", "text {\"a\":2}", "text plain"];
+            assert_eq!(messages(reader, &bytes)[..5], expected, "{extensions} {side}");
+        }
+    }
+}
+
+#[test]
+fn a_compressed_message_that_is_skipped_keeps_the_context() {
+    let mut sender = Deflated::new();
+    let text = "the same text in both messages";
+    let bytes = [
+        frame(0xc2, &sender.payload(text), None),
+        frame(0xc1, &sender.payload(text), None),
+        frame(0xc1, &sender.payload(&"x".repeat(MAX_FRAME_BYTES + 1)), None),
+        frame(0xc1, &sender.payload(text), None),
+        frame(0xe1, b"another extension", None),
+    ];
+    let [_, reader] = inflating("permessage-deflate");
+    let text = format!("text {text}");
+    let expected = ["Binary", &text, "error oversize", "Oversize", &text, "Compressed"];
+    assert_eq!(cut(reader, &[&bytes.concat()]), expected);
+}
+
+#[test]
+fn after_lost_bytes_compressed_messages_are_read_only_without_context() {
+    let mut sender = Deflated::new();
+    let first = frame(0xc1, &sender.payload(&"0123456789 lost words ".repeat(9)), None);
+    sender.0.reset();
+    let second = frame(0xc1, &sender.payload("next"), None);
+    let bytes = [first, second].concat();
+    let read = |extensions| {
+        let [_, reader] = inflating(extensions);
+        lossy(reader, &bytes, 10, 15)
+    };
+    assert_eq!(read("permessage-deflate"), ["Lost", "Compressed"]);
+    assert_eq!(read("permessage-deflate; server_no_context_takeover"), ["Lost", "text next"]);
 }
