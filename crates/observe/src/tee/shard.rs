@@ -53,6 +53,8 @@ pub(super) struct Shard {
     /// [`body_room`](Self::body_room) and the bytes of the control events in this buffer. The limit for body data is
     /// therefore one comparison.
     limit: usize,
+    /// Maximum capacity of `entries`.
+    max_entries: usize,
     /// Number of open requests that use this buffer.
     open: usize,
     /// Whether this buffer has already woken the observer. Reset when the observer reads the buffer.
@@ -68,6 +70,7 @@ impl Shard {
             body_room,
             control_room,
             limit: body_room,
+            max_entries: (body_room + control_room) / ENTRY_WEIGHT,
             open: 0,
             has_woken: false,
         }
@@ -183,7 +186,7 @@ impl Shard {
     }
 
     fn push_entry(&mut self, entry: TimestampedEvent) {
-        reserve(&mut self.entries, 1, (self.body_room + self.control_room) / ENTRY_WEIGHT);
+        reserve(&mut self.entries, 1, self.max_entries);
         self.entries.push(entry);
     }
 
