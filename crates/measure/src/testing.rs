@@ -65,6 +65,7 @@ pub fn stream() -> Record {
         network: Network::default(),
         blocked: Duration::ZERO,
         anomalies: Vec::new(),
+        is_turn: false,
     }
 }
 

@@ -137,6 +137,7 @@ pub fn plain() -> Record {
         },
         blocked: Duration::ZERO,
         anomalies: Vec::new(),
+        is_turn: false,
     }
 }
 

@@ -51,7 +51,7 @@ pub use detect::{DetectedApi, RequestTarget, detect, is_certain, is_hint};
 pub use event::{ByModality, Event, EventSink, Part, RequestFacts, TextKind, Timings, Usage};
 pub use fault::{ErrorFacts, blames_client};
 pub use finish::FinishMeaning;
-pub use openai::Realtime;
+pub use openai::{Realtime, TurnMessage};
 pub use provider::{provider_by_headers, provider_by_host};
 pub use rate_limits::{RateLimit, RateLimits};
 pub use request_reader::RequestReader;

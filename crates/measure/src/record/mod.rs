@@ -64,6 +64,8 @@ pub struct Record {
     pub blocked: Duration,
     /// Parse errors by kind, with their counts.
     pub anomalies: Vec<(ParseError, u32)>,
+    /// Whether this is a call inside a WebSocket, and not an HTTP request of its own.
+    pub is_turn: bool,
 }
 
 /// Kernel statistics of the connections of a request.

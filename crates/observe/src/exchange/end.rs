@@ -87,6 +87,7 @@ impl Exchange {
             network: self.connections.report(),
             blocked: self.blocked,
             anomalies: Vec::new(),
+            is_turn: self.is_turn,
         };
         if let (Some(mut call), Some(series)) = (call, series) {
             record.anomalies = call.anomalies();

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api_call::ApiCall;
-use crate::detection::detect;
+use crate::detection::{detect, detect_posted, has_turns};
 use crate::tcp_info::Connections;
-use crate::websocket::WebSocketSession;
+use crate::websocket::{Turns, WebSocketSession};
 use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::content::CapturePolicy;
 use tokengauge_llm::count::{Source, Tokenizers};
@@ -21,7 +21,7 @@ use tokengauge_measure::timing::{
 };
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    ConnectTimings, Direction, ExchangeId, ObserverEvent, RequestHead, ResponseHead,
+    ConnectTimings, Direction, ExchangeId, ObserverEvent, RequestHead, ResponseHead, TraceContext,
 };
 use tokengauge_types::label::{CardinalityLimiter, Name};
 
@@ -43,6 +43,10 @@ pub struct Exchange {
     call: Option<Box<ApiCall>>,
     /// The WebSocket after an upgrade.
     socket: Option<Box<WebSocketSession>>,
+    /// The calls inside the WebSocket, if its messages are requests and responses.
+    pub(crate) turns: Option<Box<Turns>>,
+    /// Whether this is such a call.
+    is_turn: bool,
     request_bytes: u64,
     response_bytes: u64,
     /// Total time in which the client did not read, without the current wait.
@@ -94,6 +98,8 @@ impl Exchange {
             head: None,
             call: None,
             socket: None,
+            turns: None,
+            is_turn: false,
             request_bytes: 0,
             response_bytes: 0,
             blocked: Duration::ZERO,
@@ -106,9 +112,48 @@ impl Exchange {
         }
     }
 
+    /// Marks the request as a call inside a WebSocket. Its request was a message, so it is detected as if it was posted.
+    pub(crate) const fn mark_turn(&mut self) {
+        self.is_turn = true;
+    }
+
+    /// Returns the headers of a call inside this WebSocket, which begins at `at`. The call gets its own spans below the
+    /// span of the WebSocket. Headers that identify the request or its start are left out.
+    pub(crate) fn turn_head(&self, at: MonotonicInstant) -> Box<RequestHead> {
+        let RequestHead { route, trace, identity, .. } = &*self.open;
+        let kept = ["openai-beta", "user-agent", "x-stainless-lang"];
+        let headers = self.open.headers.iter().filter(|(name, _)| kept.contains(name));
+        Box::new(RequestHead {
+            wall: self.open.wall + at.since(self.points.accept),
+            method: self.open.method.clone(),
+            path: self.open.path.clone(),
+            whole_path: None,
+            model: self.open.model.clone(),
+            host: self.open.host.clone(),
+            version: self.open.version,
+            scheme: self.open.scheme,
+            headers: headers.filter_map(|(name, value)| Some((name, Name::new(value)?))).collect(),
+            length: None,
+            client: self.open.client,
+            connection: None,
+            route: Arc::clone(route),
+            trace: TraceContext {
+                trace_id: trace.trace_id,
+                parent: Some(trace.server_span),
+                parent_sampled: trace.parent_sampled,
+                server_span: fastrand::u64(1..).to_be_bytes(),
+                client_span: fastrand::u64(1..).to_be_bytes(),
+                state: trace.state.clone(),
+            },
+            conversation: self.open.conversation.clone(),
+            identity: identity.clone(),
+            body_wait: Arc::default(),
+        })
+    }
+
     /// Detects the API that the request calls.
     pub(crate) fn detect_call(&mut self, tokenizers: &Tokenizers) {
-        let found = detect(&self.open);
+        let found = if self.is_turn { detect_posted(&self.open) } else { detect(&self.open) };
         let call = |found| ApiCall::new(found, &self.open, tokenizers, &self.budget);
         self.call = found.map(|found| Box::new(call(found)));
         // Only the detection needs the whole path.
@@ -279,7 +324,10 @@ impl Exchange {
         let head = self.head.as_ref();
         let protocol = head.and_then(|head| head.headers.get("upgrade"));
         let is_socket = protocol.is_some_and(|name| name.eq_ignore_ascii_case("websocket"));
-        self.socket = is_socket.then(|| Box::new(WebSocketSession::new(&self.budget)));
+        let extensions = head.and_then(|head| head.headers.get("sec-websocket-extensions"));
+        let session = || Box::new(WebSocketSession::new(extensions, &self.budget));
+        self.socket = is_socket.then(session);
+        self.turns = (is_socket && self.call.is_none() && has_turns(&self.open)).then(Box::default);
         self.call.take_if(|call| !(is_socket && call.upgrade()));
     }
 
@@ -322,11 +370,13 @@ impl Exchange {
         bytes: &[u8],
         out: &mut impl FnMut(LiveSample),
     ) -> bool {
-        let Self { socket, call, .. } = self;
+        let Self { socket, call, turns, .. } = self;
         let Some(socket) = socket else { return true };
         socket.push(direction, bytes, &mut |text| {
             if let Some(call) = call {
                 call.message(direction, text, out);
+            } else if let Some(turns) = turns {
+                turns.message(direction, text);
             }
         })
     }
@@ -407,6 +457,7 @@ impl Exchange {
         }
         if let Some(socket) = &mut self.socket {
             socket.gap(direction, bytes);
+            self.turns.iter_mut().for_each(|turns| turns.gap(direction, bytes));
         } else if let Some(call) = &mut self.call {
             call.gap(direction);
         }

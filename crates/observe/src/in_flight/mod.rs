@@ -10,6 +10,7 @@ mod costs;
 mod deadlines;
 mod muted;
 mod time_slices;
+mod turns;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -82,6 +83,8 @@ pub struct InFlightRequests {
     background: BackgroundResponses,
     costs: Costs,
     sinks: Sinks,
+    /// Number of calls inside WebSockets so far.
+    turns: u64,
 }
 
 /// An open request, and when its next periodic check is due. Most checks only read this time, which is next to the
@@ -148,6 +151,7 @@ impl InFlightRequests {
             background: BackgroundResponses::default(),
             costs: Costs::default(),
             sinks,
+            turns: 0,
         }
     }
 
@@ -158,11 +162,12 @@ impl InFlightRequests {
         let TimestampedEvent { exchange, at, event } = entry;
         self.budget.advance(at);
         match event {
-            ObserverEvent::RequestHead(open) => self.open(exchange, at, open),
+            ObserverEvent::RequestHead(open) => self.open(exchange, at, open, false),
             ObserverEvent::End(ending) => {
-                let Some(OpenRequest { request, .. }) = self.requests.remove(&exchange) else {
+                let Some(OpenRequest { mut request, .. }) = self.requests.remove(&exchange) else {
                     return;
                 };
+                self.end_turns(&mut request, at, ending);
                 if catch_unwind(AssertUnwindSafe(|| self.end(*request, at, ending))).is_err() {
                     self.sinks.instruments.record_anomaly(ParseError::Panic, 1);
                 }
@@ -178,7 +183,11 @@ impl InFlightRequests {
             | ObserverEvent::Trailers(_)
             | ObserverEvent::Upgraded
             | ObserverEvent::Closed(_)
-            | ObserverEvent::Gap { .. }) => self.step(exchange, at, event, bytes),
+            | ObserverEvent::Gap { .. }) => {
+                if self.step(exchange, at, event, bytes) {
+                    self.apply_turns(exchange, at);
+                }
+            }
         }
     }
 
@@ -340,7 +349,13 @@ impl InFlightRequests {
         self.load.register(route);
     }
 
-    fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
+    fn open(
+        &mut self,
+        id: ExchangeId,
+        at: MonotonicInstant,
+        open: Box<RequestHead>,
+        is_turn: bool,
+    ) {
         self.sinks.instruments.record_start(&open.route);
         let route_key = RouteKey::from_route(&open.route);
         let (retry, identity) = self.retries.opened(at, &open);
@@ -352,6 +367,9 @@ impl InFlightRequests {
         let policy = self.contents.for_route(&open.route.name).map(Arc::clone);
         let parsers = (&self.tokenizers, self.budget.request());
         let mut exchange = Exchange::of_http(id, at, open, limiter, parsers.1);
+        if is_turn {
+            exchange.mark_turn();
+        }
         let detected = catch_unwind(AssertUnwindSafe(|| {
             exchange.detect_call(parsers.0);
             if let Some(policy) = policy {
@@ -386,12 +404,19 @@ impl InFlightRequests {
         self.requests.insert(id, OpenRequest { request, check_due: at, lacks_tcp_info: false });
     }
 
-    fn step(&mut self, id: ExchangeId, at: MonotonicInstant, event: ObserverEvent, bytes: &[u8]) {
+    /// Applies an event of an open request. Returns whether the request is a session with calls inside.
+    fn step(
+        &mut self,
+        id: ExchangeId,
+        at: MonotonicInstant,
+        event: ObserverEvent,
+        bytes: &[u8],
+    ) -> bool {
         let Self { requests, load, slos, pauses, backends, quotas, health, sinks, .. } = self;
         // An event after the end of an exchange finds no open request. Such events come from a request body that is
         // still being sent.
         let Some(OpenRequest { request, check_due, .. }) = requests.get_mut(&id) else {
-            return;
+            return false;
         };
         if !matches!(event, ObserverEvent::Body { .. }) {
             *check_due = at;
@@ -446,6 +471,7 @@ impl InFlightRequests {
         }
         request.report_messages(&sinks.instruments);
         request.record_slices(at, request.tokens - before, slos);
+        request.exchange.turns.is_some()
     }
 
     fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {

@@ -1,6 +1,11 @@
 //! Parses the messages of a WebSocket. The two directions are parsed independently.
 
+mod turns;
+
+pub(crate) use turns::{OpenTurn, TurnStep, TurnStepKind, Turns};
+
 use tokengauge_llm::budget::{MemoryPermit, RequestBudget};
+use tokengauge_llm::decode::MessageInflater;
 use tokengauge_llm::frame::{self, Message, ParseError, SkipReason, WebSocket};
 use tokengauge_measure::record::{self, CloseFrame};
 use tokengauge_types::event::Direction;
@@ -21,13 +26,17 @@ struct Facts {
 }
 
 impl WebSocketSession {
-    pub(super) fn new(budget: &RequestBudget) -> Self {
-        Self {
-            client: WebSocket::client(frame::MAX_FRAME_BYTES),
-            server: WebSocket::server(frame::MAX_FRAME_BYTES),
-            memory: budget.hold(),
-            facts: Facts::default(),
+    /// Creates a session. `extensions` is the response header with the extensions on which the peers have agreed.
+    pub(super) fn new(extensions: Option<&str>, budget: &RequestBudget) -> Self {
+        let mut client = WebSocket::client(frame::MAX_FRAME_BYTES);
+        let mut server = WebSocket::server(frame::MAX_FRAME_BYTES);
+        if let Some([of_client, of_server]) =
+            extensions.and_then(|extensions| MessageInflater::negotiated(extensions, budget))
+        {
+            client = client.with_inflater(of_client);
+            server = server.with_inflater(of_server);
         }
+        Self { client, server, memory: budget.hold(), facts: Facts::default() }
     }
 
     /// Parses bytes sent in `direction`, and calls `out` for each text message. Returns `false` if the memory budget
@@ -121,3 +130,5 @@ impl Facts {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turn_tests;

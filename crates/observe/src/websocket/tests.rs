@@ -19,22 +19,22 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Dimension, Label, Name};
 
-const CLIENT: Direction = Direction::Request;
-const UPSTREAM: Direction = Direction::Response;
-const MASK: [u8; 4] = [1, 2, 3, 4];
+pub(super) const CLIENT: Direction = Direction::Request;
+pub(super) const UPSTREAM: Direction = Direction::Response;
+pub(super) const MASK: [u8; 4] = [1, 2, 3, 4];
 
 /// One exchange. Every step takes 100 ms.
-struct Play {
-    requests: InFlightRequests,
+pub(super) struct Play {
+    pub(super) requests: InFlightRequests,
     collector: MetricsReader,
     limiter: Arc<CardinalityLimiter>,
-    records: Arc<Mutex<Vec<Record>>>,
-    millis: u64,
+    pub(super) records: Arc<Mutex<Vec<Record>>>,
+    pub(super) millis: u64,
 }
 
 impl Play {
     /// Sends a GET request for an upgrade. `model` is added to the query.
-    fn get(path: &str, model: Option<&str>) -> Self {
+    pub(super) fn get(path: &str, model: Option<&str>) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) =
@@ -64,7 +64,7 @@ impl Play {
         play
     }
 
-    fn report(&mut self, event: ObserverEvent, bytes: &[u8]) -> &mut Self {
+    pub(super) fn report(&mut self, event: ObserverEvent, bytes: &[u8]) -> &mut Self {
         self.millis += 100;
         let entry = TimestampedEvent {
             exchange: ExchangeId(1),
@@ -75,7 +75,7 @@ impl Play {
         self
     }
 
-    fn upgraded(&mut self, protocol: &str) -> &mut Self {
+    pub(super) fn upgraded(&mut self, protocol: &str) -> &mut Self {
         self.head(101, "upgrade", protocol).report(ObserverEvent::Upgraded, b"")
     }
 
@@ -90,7 +90,7 @@ impl Play {
         self.report(ObserverEvent::ResponseHead(Box::new(head)), b"")
     }
 
-    fn bytes(&mut self, direction: Direction, bytes: &[u8]) -> &mut Self {
+    pub(super) fn bytes(&mut self, direction: Direction, bytes: &[u8]) -> &mut Self {
         let arrival = ObserverEvent::Body {
             direction,
             len: u32::try_from(bytes.len()).unwrap(),
@@ -99,11 +99,11 @@ impl Play {
         self.report(arrival, bytes)
     }
 
-    fn client(&mut self, text: &str) -> &mut Self {
+    pub(super) fn client(&mut self, text: &str) -> &mut Self {
         self.bytes(CLIENT, &frame(0x81, text.as_bytes(), Some(MASK)))
     }
 
-    fn server(&mut self, text: &str) -> &mut Self {
+    pub(super) fn server(&mut self, text: &str) -> &mut Self {
         self.bytes(UPSTREAM, &frame(0x81, text.as_bytes(), None))
     }
 
@@ -111,26 +111,26 @@ impl Play {
         self.server(CREATED)
     }
 
-    fn close(&mut self, direction: Direction, code: u16) -> &mut Self {
+    pub(super) fn close(&mut self, direction: Direction, code: u16) -> &mut Self {
         let mask = (direction == CLIENT).then_some(MASK);
         self.bytes(direction, &frame(0x88, &code.to_be_bytes(), mask))
     }
 
     /// Closes both directions, beginning with `first`, and ends the request.
-    fn left(&mut self, first: Direction) -> Record {
+    pub(super) fn left(&mut self, first: Direction) -> Record {
         let second = if first == CLIENT { UPSTREAM } else { CLIENT };
         self.report(ObserverEvent::Closed(first), b"")
             .report(ObserverEvent::Closed(second), b"")
             .end(Ending::Complete)
     }
 
-    fn end(&mut self, ending: Ending) -> Record {
+    pub(super) fn end(&mut self, ending: Ending) -> Record {
         self.report(ObserverEvent::End(ending), b"");
         self.records.lock().unwrap().pop().unwrap()
     }
 
     /// Returns the sum of the metric lines that contain each of `parts`.
-    fn metric(&self, parts: &[&str]) -> u64 {
+    pub(super) fn metric(&self, parts: &[&str]) -> u64 {
         let values = self.values(parts);
         values.iter().map(|value| value.parse::<u64>().unwrap()).sum()
     }
@@ -186,7 +186,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
 }
 
 /// Returns a WebSocket frame with a payload of up to 64 KiB.
-fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
+pub(super) fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
     let key = mask.unwrap_or_default();
@@ -197,16 +197,16 @@ fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     bytes
 }
 
-const CREATED: &str = r#"{"type":"session.created","session":{"id":"sess_7","object":"realtime.session",
+pub(super) const CREATED: &str = r#"{"type":"session.created","session":{"id":"sess_7","object":"realtime.session",
     "model":"gpt-4o-realtime-preview-2025-06-03","modalities":["text","audio"]}}"#;
 
-fn delta(response: &str, text: &str) -> String {
+pub(super) fn delta(response: &str, text: &str) -> String {
     format!(
         r#"{{"type":"response.output_audio_transcript.delta","response_id":"{response}","delta":"{text}"}}"#
     )
 }
 
-fn done(response: &str, status: &str, output: u64) -> String {
+pub(super) fn done(response: &str, status: &str, output: u64) -> String {
     format!(
         r#"{{"type":"response.done","response":{{"id":"{response}","status":"{status}","usage":{{"input_tokens":100,
            "output_tokens":{output},"input_token_details":{{"cached_tokens":64,"audio_tokens":30}},

@@ -107,6 +107,7 @@ pub struct FinishedRequestKey<'a> {
     failed_for_the_client: bool,
     is_sent: bool,
     has_end: bool,
+    is_turn: bool,
     series: Option<&'a MetricLabels>,
     response_model: Option<&'a Name>,
     choices: &'a [FinishedChoice],
@@ -135,6 +136,7 @@ impl<'a> FinishedRequestKey<'a> {
             failed_for_the_client: failed_for_the_client(record),
             is_sent: record.points.sent.is_some(),
             has_end: record.points.end.is_some(),
+            is_turn: record.is_turn,
             series: call.map(|call| &call.series),
             response_model: call.and_then(|call| call.response_model.as_ref()),
             choices: call.map_or(&[], |call| &call.choices),
@@ -232,6 +234,7 @@ mod tests {
         assert!(differ(|record| record.error_type = Name::new("odd")));
         assert!(differ(|record| record.points.sent = None));
         assert!(differ(|record| record.points.end = None));
+        assert!(differ(|record| record.is_turn = true));
         assert!(differ(|record| record.call = None));
         assert!(differ(|record| {
             record.call.as_mut().unwrap().response_model = None;

@@ -347,14 +347,14 @@ impl Instruments {
     }
 
     /// Binds the HTTP histograms of the semantic conventions: one for the client's request, and one for the request to
-    /// the upstream.
+    /// the upstream. A call inside a WebSocket has neither.
     fn http(
         &self,
         record: &Record,
         error: Option<&Label>,
     ) -> [Option<BoundExemplarHistogram<f64>>; 2] {
         let (points, http) = (&record.points, &record.http);
-        if points.end.is_none() {
+        if points.end.is_none() || record.is_turn {
             return [None, None];
         }
         let labels = UpstreamLabels::from_route(&record.route);

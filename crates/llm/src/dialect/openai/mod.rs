@@ -19,7 +19,7 @@ pub use chat::Chat;
 pub use media::MediaReader;
 pub use realtime::Realtime;
 pub use request::{REQUEST, REQUEST_ROWS};
-pub use responses::Responses;
+pub use responses::{Responses, TurnMessage};
 
 use super::response::FormatReader;
 use super::{Api, Reader};

@@ -85,6 +85,8 @@ part! {
     from Record {
         exchange, wall, edge_wait, points, stages, route, caller, trace, http, websocket, call, outcome, ending,
         error_source, error_type, connected, network, blocked, anomalies,
+        // A call inside a WebSocket has no `websocket`, and its method is that of the WebSocket.
+        is_turn: _,
     } (fingerprint: &'a str)
     always {
         /// When the request headers were received: RFC 3339, UTC, with nanoseconds.
@@ -369,7 +371,7 @@ part! {
         response_messages["{message}"]: u64 = *response_messages,
         /// Whether frame parsing failed before the end.
         parse_failed: bool = *lost,
-        /// Whether messages were compressed and therefore not parsed.
+        /// Whether compressed messages could not be parsed.
         compressed: bool = *compressed,
     }
     known {

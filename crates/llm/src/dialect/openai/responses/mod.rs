@@ -7,6 +7,9 @@
 
 mod items;
 mod texts;
+mod turn;
+
+pub use turn::TurnMessage;
 
 use serde::Deserialize;
 
