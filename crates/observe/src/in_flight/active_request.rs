@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::exchange::Exchange;
-use crate::in_flight::StreamView;
 use crate::in_flight::deadlines::Deadlines;
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
@@ -15,9 +16,9 @@ use tokengauge_measure::timing::{LiveSample, PauseDetector, StallClock};
 use tokengauge_telemetry::{Instruments, LiveInstruments};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    BodyWaitState, Ending, ErrorSource, MIN_BACKPRESSURE, ObserverEvent, WaitingFor,
+    BodyWaitState, Ending, ErrorSource, ExchangeId, MIN_BACKPRESSURE, ObserverEvent, WaitingFor,
 };
-use tokengauge_types::label::Label;
+use tokengauge_types::label::{Label, Name};
 
 /// Maximum time between two periodic checks of a request. Limits how late a stall is reported if the client or this
 /// process caused less delay than the last check assumed.
@@ -329,6 +330,30 @@ impl ActiveRequest {
         let has_token = self.exchange.points.token.is_some();
         self.deadlines.miss(took.saturating_sub(blocked), has_token, slos)
     }
+}
+
+/// A stream as reported by `/streams`. Contains no text of the request or the response.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamView {
+    pub request_number: ExchangeId,
+    pub route: Label,
+    pub path: Name,
+    pub model: Option<Name>,
+    pub phase: RequestPhase,
+    /// Time since the request headers were received.
+    pub age_seconds: f64,
+    /// Seconds from the request headers to the first token. `null` before the first token.
+    pub time_to_first_token_seconds: Option<f64>,
+    /// Output tokens so far, as counted by the observer.
+    pub tokens: u64,
+    /// Output tokens per second since the first token. `null` before the second chunk with tokens.
+    pub output_tokens_per_second: Option<f64>,
+    /// Seconds since the last token, or since the request headers if no token has arrived.
+    pub idle_seconds: f64,
+    /// Whether the stream has waited for a token for longer than its route's stall threshold.
+    pub stalled: bool,
+    /// The peer that the response body waits for.
+    pub waiting_for: &'static str,
 }
 
 /// Adds the backend's warm-up state to the record. A response that reports a long load time corrects the state at

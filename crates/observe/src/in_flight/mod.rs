@@ -16,8 +16,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use active_request::StreamView;
+
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
 use crate::exchange::Exchange;
 use crate::in_flight::active_request::ActiveRequest;
@@ -33,7 +34,7 @@ use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::cost::Costs;
 use tokengauge_measure::drift::Drift;
 use tokengauge_measure::engine::Backends;
-use tokengauge_measure::load::{self, ActiveStreams, Load, ModelKey, RequestPhase, RouteKey};
+use tokengauge_measure::load::{self, ActiveStreams, Load, ModelKey, RouteKey};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
 use tokengauge_measure::timing::{PauseDetector, StallClock, StallPhase, pauses};
@@ -42,7 +43,7 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
     Direction, Ending, ExchangeId, ObserverEvent, RequestHead, TimestampedEvent,
 };
-use tokengauge_types::label::{CardinalityLimiter, Label, Name};
+use tokengauge_types::label::{CardinalityLimiter, Label};
 
 /// Receivers of finished requests.
 pub struct Sinks {
@@ -95,30 +96,6 @@ struct OpenRequest {
     check_due: MonotonicInstant,
     /// Whether the TCP statistics of a connection are not known yet.
     lacks_tcp_info: bool,
-}
-
-/// A stream as reported by `/streams`. Contains no text of the request or the response.
-#[derive(Clone, Debug, Serialize)]
-pub struct StreamView {
-    pub request_number: ExchangeId,
-    pub route: Label,
-    pub path: Name,
-    pub model: Option<Name>,
-    pub phase: RequestPhase,
-    /// Time since the request headers were received.
-    pub age_seconds: f64,
-    /// Seconds from the request headers to the first token. `null` before the first token.
-    pub time_to_first_token_seconds: Option<f64>,
-    /// Output tokens so far, as counted by the observer.
-    pub tokens: u64,
-    /// Output tokens per second since the first token. `null` before the second chunk with tokens.
-    pub output_tokens_per_second: Option<f64>,
-    /// Seconds since the last token, or since the request headers if no token has arrived.
-    pub idle_seconds: f64,
-    /// Whether the stream has waited for a token for longer than its route's stall threshold.
-    pub stalled: bool,
-    /// The peer that the response body waits for.
-    pub waiting_for: &'static str,
 }
 
 impl InFlightRequests {
