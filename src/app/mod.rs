@@ -26,7 +26,9 @@ use tokengauge_observe::{InFlightRequests, Observer, Sinks};
 use tokengauge_telemetry::logs::LogEmitter;
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
-use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
+use tokengauge_telemetry::{
+    Instruments, LineCounters, RequestLog, StateSnapshot, Telemetry, request_log,
+};
 use tokengauge_types::clock;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{CardinalityLimiter, Name};
@@ -120,6 +122,7 @@ pub enum StartError {
 
 impl App {
     /// Starts the proxy. The proxy accepts requests when this function returns, and serves them on `workers`.
+    /// `log_lines` counts the lines of the process's log.
     ///
     /// # Errors
     /// Returns an error if a socket, a certificate or a thread is not available. No part is left running in this case.
@@ -127,6 +130,7 @@ impl App {
         config: Config,
         export: tokengauge_telemetry::Config,
         workers: Workers,
+        log_lines: Arc<LineCounters>,
     ) -> Result<Self, StartError> {
         let (listeners, descriptors) = bind_listeners(&config)?;
         let routes = route_table(&config, descriptors, None)?;
@@ -143,6 +147,7 @@ impl App {
         let others = Box::new(move || StateSnapshot {
             upstreams: current_routes.load().upstream_counts(),
             draining: start.elapsed(),
+            log: log_lines.counts(),
             ..views::client_load(loads.iter().map(|load| load()))
         });
         let core = Core::start(&config, export, others)?;
@@ -487,9 +492,7 @@ mod tests {
 
     #[test]
     fn flush_timeout_is_shorter_than_the_kill_delay_of_a_sidecar() {
-        assert!(
-            FLUSH_TIMEOUT + tokengauge_telemetry::telemetry::SHUTDOWN_GRACE
-                < Duration::from_secs(2)
-        );
+        let telemetry = FLUSH_TIMEOUT + tokengauge_telemetry::telemetry::SHUTDOWN_GRACE;
+        assert!(telemetry + crate::cli::log::FLUSH_TIMEOUT < Duration::from_secs(2));
     }
 }

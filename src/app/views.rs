@@ -40,6 +40,7 @@ pub(super) fn snapshot_source(
                 clients: others.clients,
                 upstreams: others.upstreams,
                 request_log: others.request_log,
+                log: others.log,
                 draining: others.draining,
                 process: ProcessStats::read(),
                 ..observed

@@ -99,7 +99,9 @@ pub struct Args {
 /// Runs the webhook. `environment` looks up environment variables, some of which name the API server of the pod's
 /// cluster.
 pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
-    super::log::start(Log { level: args.log_level, format: args.log_format }, environment);
+    let log = Log { level: args.log_level, format: args.log_format };
+    // Writes the last lines when the function returns.
+    let _log = super::log::start(log, environment)?;
     let config = config(args, environment)?;
     let runtime = runtime()?;
     let ended = runtime.block_on(serve(config));

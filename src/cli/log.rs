@@ -1,11 +1,15 @@
 //! Installs the log of the process: lines on standard error, and OTLP export if configured.
 
 use std::any::Any;
+use std::io::Write as _;
 use std::panic::{self, PanicHookInfo};
+use std::sync::Arc;
+use std::time::Duration;
 use std::{io, thread};
 
 use tokengauge_telemetry::logs::{LogEmitter, TracingLayer};
 use tokengauge_telemetry::self_telemetry;
+use tokengauge_telemetry::{LineCounters, ProcessLog};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -14,25 +18,59 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// A handle that adds OTLP export to the log after telemetry has started.
-#[expect(missing_debug_implementations, reason = "the tracing layer has no Debug")]
-pub struct LogExport(reload::Handle<Option<TracingLayer>, Registry>);
+/// Maximum time that the end of the process waits for its last log lines. Standard error normally takes them at once.
+pub const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
-impl LogExport {
-    pub fn enable(&self, emitter: &LogEmitter) {
+/// The installed log. Dropping this value writes the last lines, and discards those that standard error does not take
+/// within [`FLUSH_TIMEOUT`].
+#[expect(missing_debug_implementations, reason = "the tracing layer has no Debug")]
+pub struct InstalledLog {
+    export: LogExport,
+    lines: Arc<ProcessLog>,
+}
+
+/// A handle that adds OTLP export to the log after telemetry has started.
+type LogExport = reload::Handle<Option<TracingLayer>, Registry>;
+
+impl InstalledLog {
+    /// Exports log records over OTLP, too.
+    pub fn export_to(&self, emitter: &LogEmitter) {
         // This fails only if the subscriber no longer exists, and then there is no log to export.
-        drop(self.0.reload(Some(emitter.tracing_layer())));
+        drop(self.export.reload(Some(emitter.tracing_layer())));
+    }
+
+    pub fn line_counters(&self) -> Arc<LineCounters> {
+        Arc::clone(self.lines.counters())
+    }
+}
+
+impl Drop for InstalledLog {
+    fn drop(&mut self) {
+        self.lines.stop(FLUSH_TIMEOUT);
     }
 }
 
 /// Installs the log until the process ends. An installed log is not replaced. `environment` looks up the variable
 /// `NO_COLOR`.
-pub fn start(log: Log, environment: fn(&str) -> Option<String>) -> LogExport {
+///
+/// # Errors
+/// Fails if the thread that writes lines cannot be started.
+pub fn start(log: Log, environment: fn(&str) -> Option<String>) -> io::Result<InstalledLog> {
+    let lines = Arc::new(ProcessLog::start(io::stderr())?);
     let has_colours = has_colours(io::IsTerminal::is_terminal(&io::stderr()), environment);
-    let (subscriber, export) = subscriber(log, has_colours, io::stderr);
+    let (subscriber, export) = subscriber(log, has_colours, Arc::clone(&lines));
     drop(tracing::subscriber::set_global_default(subscriber));
     panic::set_hook(Box::new(log_panic));
-    export
+    Ok(InstalledLog { export, lines })
+}
+
+/// Prints the error that ended a service. If no process reads standard error, gives up after [`FLUSH_TIMEOUT`], so that
+/// the process ends and can be restarted.
+pub(super) fn print_last_error(error: &anyhow::Error) {
+    if let Ok(log) = ProcessLog::start(io::stderr()) {
+        drop(writeln!(&log, "tokengauge: {error:#}"));
+        log.stop(FLUSH_TIMEOUT);
+    }
 }
 
 /// Returns whether output has colours: on a terminal, unless the user disabled them with `NO_COLOR`. Every value except
@@ -76,7 +114,7 @@ where
     };
     let (otlp, handle) = reload::Layer::new(None);
     let subscriber = tracing_subscriber::registry().with(otlp).with(lines).with(level);
-    (subscriber, LogExport(handle))
+    (subscriber, handle)
 }
 
 #[cfg(test)]

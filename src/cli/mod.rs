@@ -182,7 +182,7 @@ pub fn main(cli: Cli) -> ExitCode {
         return print(FIRST_STEPS);
     };
     match command {
-        Command::Run(args) => exit_code(run::run(args, config::environment)),
+        Command::Run(args) => service_exit_code(run::run(args, config::environment)),
         Command::Drain(args) => {
             exit_code(admin_client::drain(&args, config::environment).map(print))
         }
@@ -190,15 +190,15 @@ pub fn main(cli: Cli) -> ExitCode {
             exit_code(admin_client::probe(&args, config::environment).map(print))
         }
         #[cfg(feature = "demo")]
-        Command::Demo(args) => exit_code(run_demo(args)),
+        Command::Demo(args) => service_exit_code(run_demo(args)),
         #[cfg(feature = "demo")]
-        Command::Simulate(args) => exit_code(run_simulator(args)),
+        Command::Simulate(args) => service_exit_code(run_simulator(args)),
         #[cfg(feature = "desk")]
         Command::Report(args) => report::run(args),
         Command::Check(args) => {
             check::check(&args).map_or_else(|errors| fail(errors.with_documentation()), print)
         }
-        Command::Injector(args) => exit_code(injector::run(*args, config::environment)),
+        Command::Injector(args) => service_exit_code(injector::run(*args, config::environment)),
         #[cfg(feature = "desk")]
         Command::Dashboards(args) => monitoring::dashboards(&args).map_or_else(fail, print),
         #[cfg(feature = "desk")]
@@ -218,14 +218,26 @@ pub fn main(cli: Cli) -> ExitCode {
 
 #[cfg(feature = "demo")]
 fn run_demo(args: demo::Args) -> anyhow::Result<ExitCode> {
-    log::start(demo::LOG, config::environment);
-    run::runtime()?.block_on(demo::run(args, config::environment))
+    let log = log::start(demo::LOG, config::environment)?;
+    let runtime = run::runtime()?;
+    let result = runtime.block_on(demo::run(args, config::environment, log.line_counters()));
+    // Standard output may be a pipe that is full. The end of the demo does not wait for its reader.
+    runtime.shutdown_background();
+    result
 }
 
 #[cfg(feature = "demo")]
 fn run_simulator(args: simulate::Args) -> anyhow::Result<ExitCode> {
     run::runtime()?.block_on(simulate::run(args))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the exit code of a command that runs until it is stopped.
+fn service_exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        log::print_last_error(&error);
+        ExitCode::FAILURE
+    })
 }
 
 fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {

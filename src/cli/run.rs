@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
-use crate::cli::log::LogExport;
+use crate::cli::log::InstalledLog;
 use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
 use tokengauge_listen::Workers;
 use tokengauge_telemetry::process;
@@ -26,7 +26,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     process::raise_open_file_limit();
     let mut watcher = ConfigWatcher::new(args, environment);
     let config = watcher.load().map_err(|errors| anyhow!(errors.with_documentation()))?;
-    let log_export = super::log::start(config.log, environment);
+    let log = super::log::start(config.log, environment)?;
     log_warnings(&config);
     for word in &config.ignored_propagators {
         self_telemetry::setting_ignored(
@@ -40,7 +40,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     let export = export(&config, environment);
     let workers = workers()?;
     let runtime = main_runtime()?;
-    let result = runtime.block_on(serve(config, export, watcher, workers, &log_export));
+    let result = runtime.block_on(serve(config, export, watcher, workers, &log));
     // The shutdown does not wait for a flush that a second signal has interrupted.
     runtime.shutdown_background();
     result
@@ -128,14 +128,14 @@ async fn serve(
     export: tokengauge_telemetry::Config,
     watcher: ConfigWatcher,
     workers: Workers,
-    log_export: &LogExport,
+    log: &InstalledLog,
 ) -> anyhow::Result<ExitCode> {
     // Signals are handled before the log reports that the proxy listens, because a reader of the log can then send one.
     let mut stop = Stop::listen()?;
     let hang_up = signal(SignalKind::hangup())?;
-    let app = App::start(config, export, workers).await?;
+    let app = App::start(config, export, workers, log.line_counters()).await?;
     if let Some(emitter) = app.log_emitter() {
-        log_export.enable(emitter);
+        log.export_to(emitter);
     }
     log_addresses(&app);
     tokio::select! {

@@ -32,6 +32,7 @@ mod injected;
 mod injector;
 mod leaks;
 mod lifecycle;
+mod log;
 mod network;
 mod outages;
 mod overload;

@@ -340,6 +340,14 @@ impl Registrar<'_> {
             // No one rejects lines of a file.
             counts.dropped.map(|(reason, lines)| (reason != DropReason::Rejected).then_some(lines))
         });
+        let log = Group::new(|snapshot| slice::from_ref(&snapshot.log), |_| Some(Vec::new()));
+        self.labelled(&health::SELF_LOG_DROPPED, &log, reasons, |counts| {
+            counts.dropped.map(|(reason, lines)| match reason {
+                DropReason::QueueFull | DropReason::Failed => Some(lines),
+                // After the last line, no metrics are exported.
+                DropReason::Rejected | DropReason::Shutdown => None,
+            })
+        });
         self.series(&health::SELF_OVERFLOW, |snapshot, counter| {
             for (dimension, overflowed) in &snapshot.label_overflow {
                 counter.observe(*overflowed, &[word(key::DIMENSION, dimension.as_str())]);

@@ -7,7 +7,8 @@
 //!   both have the same metrics.
 //! - [`span`] encodes the spans of a finished request.
 //! - [`Telemetry`] owns the thread that exports, so a collector that hangs does not delay any other part.
-//! - [`RequestLog`] writes each finished request as a JSON line, on a separate thread.
+//! - [`RequestLog`] writes each finished request as a JSON line, and [`ProcessLog`] the log of the process, on separate
+//!   threads.
 
 mod attributes;
 mod builders;
@@ -17,10 +18,12 @@ pub mod exemplars;
 pub mod export_counters;
 mod gauges;
 pub mod instruments;
+mod line_writer;
 pub mod logs;
 pub mod metrics_reader;
 pub mod otlp;
 pub mod process;
+mod process_log;
 pub mod prometheus;
 mod queue;
 pub mod request_log;
@@ -35,7 +38,9 @@ mod testing;
 
 pub use config::{Config, SettingWarning};
 pub use instruments::{Component, Instruments, LiveInstruments};
+pub use line_writer::{LineCounters, LineCounts};
 pub use metrics_reader::{MetricsReader, MetricsSnapshot};
+pub use process_log::ProcessLog;
 pub use request_log::RequestLog;
 pub use sampling::{Sampler, SamplingDecision};
 pub use series_limits::MAX_CONFIGURED;

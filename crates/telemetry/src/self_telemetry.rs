@@ -164,8 +164,13 @@ pub fn request_log_write_failed(problem: &str) {
 }
 
 /// The request log can be written again. `lost` is the number of lines that were dropped since the first failed write.
-pub fn request_log_write_recovered(lost: usize) {
+pub fn request_log_write_recovered(lost: u64) {
     info!(lost, "request log write recovered");
+}
+
+/// Standard error takes lines of this log again. `lost` is the number of lines that it did not take.
+pub fn log_lines_lost(lost: u64) {
+    warn!(lost, "log lines were lost because standard error was not writable");
 }
 
 /// Error budgets were restored from a file. `down` is the time that was not measured. `set_back` is set if the wall

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::line_writer::LineCounts;
 use crate::process::ProcessStats;
-use crate::request_log;
 use tokengauge_measure::cost::TokenPrice;
 use tokengauge_measure::drift;
 use tokengauge_measure::engine;
@@ -40,7 +40,9 @@ pub struct StateSnapshot {
     /// Time since a drain was requested. Zero if no drain was requested.
     pub draining: Duration,
     /// Counts of the request log's lines.
-    pub request_log: request_log::LineCounts,
+    pub request_log: LineCounts,
+    /// Counts of the lines of the process's log.
+    pub log: LineCounts,
     /// How often a new combination of label values exceeded the limit on series, so that some of its labels were
     /// replaced by `other`. The metrics reader sets this value.
     pub overflowed_series: u64,

@@ -14,6 +14,7 @@ use crate::cli::demo::scenario;
 use crate::cli::run;
 use crate::config::{self, RunArgs, Secret};
 use tokengauge_simulator::Ledger;
+use tokengauge_telemetry::LineCounters;
 
 /// The running parts of the demo. Dropping this value stops the backend and the OTLP receiver.
 #[derive(Debug)]
@@ -48,7 +49,11 @@ const GRACE_PERIOD: Duration = Duration::from_secs(2);
 const SLO_TARGET: f64 = 0.85;
 
 impl DemoEnvironment {
-    pub async fn start(addresses: ListenAddresses, seed: u64) -> anyhow::Result<Self> {
+    pub async fn start(
+        addresses: ListenAddresses,
+        seed: u64,
+        log_lines: Arc<LineCounters>,
+    ) -> anyhow::Result<Self> {
         let (backend_listener, backend) = bind().await?;
         let (otlp_listener, otlp) = bind().await?;
         let ledger = Arc::new(Ledger::default());
@@ -69,7 +74,7 @@ impl DemoEnvironment {
         for objective in &mut config.objectives {
             objective.target = SLO_TARGET;
         }
-        let app = App::start(config, export_config(otlp), run::workers()?).await?;
+        let app = App::start(config, export_config(otlp), run::workers()?, log_lines).await?;
         let proxy = app.listen_addr().context("the proxy has no TCP listener")?;
         Ok(Self { app, proxy, backend, ledger, receiver, serving })
     }

@@ -9,9 +9,10 @@ mod receiver;
 mod scenario;
 mod verify;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use terminal_size::{Width, terminal_size};
@@ -25,6 +26,7 @@ use crate::cli::log::has_colours;
 use crate::config::value::DurationValue;
 use crate::config::{Log, LogFormat, LogLevel};
 use crate::console::{Screen, View, render, render_lines};
+use tokengauge_telemetry::LineCounters;
 
 /// Run a demo: a simulated backend, clients, the proxy and an OTLP receiver in one process
 ///
@@ -65,29 +67,35 @@ const LOAD_STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum time to wait until the backend has noticed all disconnected clients.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the demo. `variable` looks up `NO_COLOR`.
+/// Runs the demo. `variable` looks up `NO_COLOR`, and `log_lines` counts the lines of the log.
 ///
 /// # Errors
 /// Returns an error if no port is available or standard output is not writable.
-pub async fn run(args: Args, variable: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    args: Args,
+    variable: fn(&str) -> Option<String>,
+    log_lines: Arc<LineCounters>,
+) -> anyhow::Result<ExitCode> {
     let addresses = ListenAddresses { listen: args.listen, admin: args.admin };
     let mut stop = Stop::listen()?;
-    let environment = DemoEnvironment::start(addresses, args.seed).await?;
+    let environment = DemoEnvironment::start(addresses, args.seed, log_lines).await?;
     let mut output = Output::new(variable);
-    output.print(&banner(&environment))?;
+    output.print(banner(&environment)).await?;
     let load = Load::start(environment.proxy, usize::from(args.clients), args.seed);
     tokio::select! {
         result = output.run(environment.app.console()) => result?,
         () = finished(&mut stop, args.length) => {}
     }
-    output.print(
-        "\nWaiting for the clients to finish and for the proxy to export its telemetry …\n",
-    )?;
+    let end = async {
+        let waiting =
+            "\nWaiting for the clients to finish and for the proxy to export its telemetry …\n";
+        output.print(waiting.to_owned()).await?;
+        let (report, agrees) = finish(environment, load).await;
+        output.print(report).await?;
+        Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    };
     tokio::select! {
-        report = finish(environment, load) => {
-            output.print(&report.0)?;
-            Ok(if report.1 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
+        ended = end => ended,
         () = stop.requested() => anyhow::bail!("interrupted before the comparison"),
     }
 }
@@ -167,10 +175,8 @@ impl Output {
         Self { terminal, colour: has_colours(terminal, variable) }
     }
 
-    fn print(&self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+    async fn print(&self, text: String) -> io::Result<()> {
+        write_stdout(move |mut out| out.write_all(text.as_bytes())).await
     }
 
     /// Prints the view periodically. Returns only if standard output is not writable.
@@ -186,12 +192,28 @@ impl Output {
             if self.terminal {
                 let width =
                     terminal_size().map_or(DEFAULT_WIDTH, |(Width(width), _)| usize::from(width));
-                screen.draw(&render(&view, width, self.colour), &mut io::stdout().lock())?;
+                let frame = render(&view, width, self.colour);
+                screen =
+                    write_stdout(move |mut out| screen.draw(&frame, &mut out).map(|()| screen))
+                        .await?;
             } else {
-                self.print(&render_lines(&view, elapsed))?;
+                self.print(render_lines(&view, elapsed)).await?;
             }
         }
     }
+}
+
+/// Writes to standard output on a thread of its own, because a paused terminal or a full pipe blocks the write. The
+/// demo still serves requests and handles signals in this time.
+async fn write_stdout<T: Send + 'static>(
+    write: impl FnOnce(StdoutLock<'static>) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let written = tokio::task::spawn_blocking(move || {
+        let result = write(io::stdout().lock())?;
+        io::stdout().flush()?;
+        Ok(result)
+    });
+    written.await?
 }
 
 #[cfg(test)]
@@ -203,7 +225,7 @@ mod tests {
     async fn telemetry_agrees_in_every_scenario() {
         let any = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         let addresses = ListenAddresses { listen: any, admin: any };
-        let environment = DemoEnvironment::start(addresses, 1).await.unwrap();
+        let environment = DemoEnvironment::start(addresses, 1, Arc::default()).await.unwrap();
         let load = Load::start(environment.proxy, SCENARIOS.len(), 1);
         let (text, agrees) = finish(environment, load).await;
         assert!(agrees, "{text}");

@@ -1,8 +1,9 @@
 //! Runs the real program as a child process, with access to its log, admin pages, memory and signals.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
@@ -53,6 +54,34 @@ pub struct Process {
     pub address: SocketAddr,
     pub admin: SocketAddr,
     log: watch::Receiver<String>,
+    reader: Arc<LogReader>,
+}
+
+/// Pauses the thread that reads the log.
+#[derive(Default)]
+struct LogReader {
+    state: Mutex<Reading>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default, Eq, PartialEq)]
+enum Reading {
+    #[default]
+    Running,
+    Pausing,
+    Paused,
+}
+
+impl LogReader {
+    /// Called before each line. Waits while the reader is paused.
+    fn before_line(&self) {
+        let mut state = self.state.lock().unwrap();
+        if *state == Reading::Pausing {
+            *state = Reading::Paused;
+            self.changed.notify_all();
+        }
+        drop(self.changed.wait_while(state, |state| *state == Reading::Paused).unwrap());
+    }
 }
 
 impl Process {
@@ -124,9 +153,12 @@ impl Process {
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap());
         let (said, log) = watch::channel(String::new());
+        let reader = Arc::new(LogReader::default());
+        let gate = Arc::clone(&reader);
         std::thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
                 said.send_modify(|log| log.extend([&line, "\n"]));
+                gate.before_line();
             }
         });
         let mut process = Self {
@@ -135,6 +167,7 @@ impl Process {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             log,
+            reader,
         };
         process.address = process.told_address("listening").await;
         process.admin = process.told_address("admin port listening").await;
@@ -233,11 +266,33 @@ impl Process {
         self.log.borrow().clone()
     }
 
-    /// Waits until the process has ended and its log is complete.
-    pub async fn ended(&mut self) -> ExitStatus {
+    /// Stops reading the log, and fills its pipe. The process cannot write a line any more.
+    pub fn stop_reading_log(&self) {
+        let pipe = format!("/proc/{}/fd/2", self.id);
+        let mut state = self.reader.state.lock().unwrap();
+        *state = Reading::Pausing;
+        // Wakes the thread that reads.
+        std::fs::OpenOptions::new().write(true).open(&pipe).unwrap().write_all(b"\n").unwrap();
+        state = self.reader.changed.wait_while(state, |it| *it == Reading::Pausing).unwrap();
+        drop(state);
+        crate::log::fill(&pipe);
+    }
+
+    pub fn read_log_again(&self) {
+        *self.reader.state.lock().unwrap() = Reading::Running;
+        self.reader.changed.notify_all();
+    }
+
+    /// Waits until the process has ended.
+    pub async fn exited(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
         let waiting = tokio::task::spawn_blocking(move || child.wait().unwrap());
-        let status = within("the process's end", waiting).await.unwrap();
+        within("the process's end", waiting).await.unwrap()
+    }
+
+    /// Waits until the process has ended and its log is complete.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let status = self.exited().await;
         let mut log = self.log.clone();
         within("the end of its log", async { while log.changed().await.is_ok() {} }).await;
         status

@@ -6,34 +6,40 @@
 
 mod line;
 mod schema;
-mod sink;
 mod time;
-mod writer;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokengauge_measure::record::Record;
 
+pub use crate::line_writer::sink::{Destination, Rotation};
 pub use schema::schema;
-pub use sink::{Destination, Rotation};
 pub use time::rfc3339;
 
-use crate::export_counters::{DropCounters, DropReason};
+use crate::line_writer::sink::Sink;
+use crate::line_writer::{LineCounters, LineCounts, LineWriter, Settings};
 use crate::logs::LogEmitter;
+use crate::self_telemetry;
 use line::Line;
-use sink::Sink;
-use writer::Writer;
 
 /// Time limit for writing the remaining lines when a configuration reload turns the log off.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// Initial capacity of the buffer for one line, in bytes. The line of a streamed call fits.
 const TYPICAL_LINE_BYTES: usize = 3_072;
+
+const WRITER: Settings = Settings {
+    thread: "tokengauge-request-log",
+    // Enough if a disk hangs for a second while a thousand calls end.
+    max_waiting_bytes: 8 << 20,
+    max_delay: Duration::from_millis(200),
+    report_failure: self_telemetry::request_log_write_failed,
+    report_recovery: self_telemetry::request_log_write_recovered,
+};
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
@@ -46,7 +52,7 @@ pub struct Config {
 pub struct RequestLog {
     /// Hash of the current configuration, which is a field of each line.
     fingerprint: ArcSwap<String>,
-    writer: ArcSwapOption<Writer>,
+    writer: ArcSwapOption<LineWriter>,
     counters: Arc<LineCounters>,
     exporter: OnceLock<LogEmitter>,
 }
@@ -58,25 +64,6 @@ pub enum Error {
     Open { path: PathBuf, problem: io::Error },
     #[error("request_log: cannot start the thread: {0}")]
     Thread(io::Error),
-}
-
-/// Number of lines since the start of the process.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct LineCounts {
-    pub written: u64,
-    pub dropped: [(DropReason, u64); DropReason::ALL.len()],
-}
-
-impl Default for LineCounts {
-    fn default() -> Self {
-        Self { written: 0, dropped: DropReason::ALL.map(|reason| (reason, 0)) }
-    }
-}
-
-#[derive(Debug, Default)]
-struct LineCounters {
-    written: AtomicU64,
-    dropped: DropCounters,
 }
 
 impl RequestLog {
@@ -143,8 +130,8 @@ impl RequestLog {
         match previous {
             Some(previous) => previous.switch_to(sink),
             None => {
-                let writer =
-                    Writer::start(sink, Arc::clone(&self.counters)).map_err(Error::Thread)?;
+                let writer = LineWriter::start(&WRITER, sink, Arc::clone(&self.counters));
+                let writer = writer.map_err(Error::Thread)?;
                 self.writer.store(Some(Arc::new(writer)));
             }
         }
@@ -158,10 +145,7 @@ impl RequestLog {
     }
 
     pub fn counts(&self) -> LineCounts {
-        LineCounts {
-            written: self.counters.written.load(Ordering::Relaxed),
-            dropped: DropReason::ALL.map(|reason| (reason, self.counters.dropped.get(reason))),
-        }
+        self.counters.counts()
     }
 }
 

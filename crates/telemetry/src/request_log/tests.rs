@@ -3,10 +3,12 @@ use std::fmt::{self, Write};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
 use super::*;
+use crate::export_counters::DropReason;
 use crate::testing;
 use tokengauge_llm::dialect::{Api, ByModality, RateLimit, RateLimits, Timings};
 use tokengauge_llm::frame::ParseError;
@@ -307,9 +309,8 @@ fn dropped(counters: &LineCounters) -> Vec<(DropReason, bool)> {
 fn a_full_pipe_does_not_block_and_lost_lines_are_counted() {
     let (mut reader, pipe) = io::pipe().unwrap();
     let counters = Arc::new(LineCounters::default());
-    let target =
-        Sink::Stream { file: fs::File::from(std::os::fd::OwnedFd::from(pipe)), torn: false };
-    let writer = Writer::start(target, Arc::clone(&counters)).unwrap();
+    let target = Sink::stream(pipe).unwrap();
+    let writer = LineWriter::start(&WRITER, target, Arc::clone(&counters)).unwrap();
     let line = [b"a".repeat(1 << 20), b"\n".to_vec()].concat();
     let mut offered = 0;
     while counters.dropped.get(DropReason::QueueFull) == 0 {
@@ -336,11 +337,8 @@ fn counts_lines_lost_to_a_full_disk_and_continues() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let counters = Arc::new(LineCounters::default());
-    let full = Sink::Stream {
-        file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
-        torn: false,
-    };
-    let writer = Writer::start(full, Arc::clone(&counters)).unwrap();
+    let full = Sink::stream(OpenOptions::new().write(true).open("/dev/full").unwrap()).unwrap();
+    let writer = LineWriter::start(&WRITER, full, Arc::clone(&counters)).unwrap();
     writer.offer(b"a\n");
     writer.offer(b"b\n");
     // The first two lines are still written to the full disk and dropped there.

@@ -1,35 +1,78 @@
-//! The thread that writes log lines, and the buffer in which lines wait until this thread writes them.
+//! Writes lines on a separate thread, so that a full disk, a hung file system or a pipe that no process reads blocks no
+//! other thread. Lines wait in a bounded buffer, and lost lines are counted.
+//!
+//! The request log and the log of the process use it.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::export_counters::DropReason;
-use crate::request_log::LineCounters;
-use crate::request_log::sink::{Sink, WriteFailure};
-use crate::self_telemetry;
-use tokengauge_types::sync::lock;
+pub(crate) mod sink;
 
-/// Maximum size of the waiting lines in bytes. Enough if a disk hangs for a second while a thousand calls end.
-const MAX_WAITING_BYTES: usize = 8 << 20;
+use self::sink::{Sink, WriteFailure};
+use crate::export_counters::{DropCounters, DropReason};
+use tokengauge_types::sync::lock;
 
 /// Size of the waiting lines in bytes at which the thread writes immediately.
 const FULL_BATCH_BYTES: usize = 256 << 10;
 
-/// Maximum time that a line waits to be written together with further lines.
-const MAX_DELAY: Duration = Duration::from_millis(200);
-
 /// Capacity in bytes that the buffer keeps between two batches.
 const KEPT_CAPACITY: usize = 1 << 20;
 
+/// What differs between the logs.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(crate) struct Settings {
+    /// Name of the thread.
+    pub(crate) thread: &'static str,
+    /// Maximum size of the waiting lines in bytes.
+    pub(crate) max_waiting_bytes: usize,
+    /// Maximum time that a line waits to be written together with further lines.
+    pub(crate) max_delay: Duration,
+    /// Reports the first of several failed writes.
+    pub(crate) report_failure: fn(&str),
+    /// Reports that lines are written again, and how many lines were lost since the previous report.
+    pub(crate) report_recovery: fn(u64),
+}
+
+/// Number of lines since the start of the process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LineCounts {
+    pub written: u64,
+    pub dropped: [(DropReason, u64); DropReason::ALL.len()],
+}
+
+impl Default for LineCounts {
+    fn default() -> Self {
+        Self { written: 0, dropped: DropReason::ALL.map(|reason| (reason, 0)) }
+    }
+}
+
+/// Counts the lines of a log.
+#[derive(Debug, Default)]
+pub struct LineCounters {
+    pub(crate) written: AtomicU64,
+    pub(crate) dropped: DropCounters,
+}
+
+impl LineCounters {
+    pub fn counts(&self) -> LineCounts {
+        LineCounts {
+            written: self.written.load(Ordering::Relaxed),
+            dropped: DropReason::ALL.map(|reason| (reason, self.dropped.get(reason))),
+        }
+    }
+}
+
+/// The buffer of a log and the thread that writes its lines.
+#[derive(Debug)]
+pub(crate) struct LineWriter {
     buffer: Arc<Buffer>,
 }
 
 #[derive(Debug)]
 struct Buffer {
+    settings: &'static Settings,
     state: Mutex<State>,
     /// Notified when the first line arrives, when a batch is full, when the sink changes, and when the writer stops.
     changed: Condvar,
@@ -42,6 +85,8 @@ struct Buffer {
 struct State {
     lines: Vec<u8>,
     line_count: usize,
+    /// Number of lines that were dropped because the buffer was full, since the last report.
+    refused: u64,
     /// Sinks (destinations) that replace the current sink. Each has the offset in `lines` from which it is used.
     switches: Vec<(usize, Sink)>,
     stopping: bool,
@@ -62,9 +107,14 @@ struct Batch {
     stopping: bool,
 }
 
-impl Writer {
-    pub(super) fn start(sink: Sink, counters: Arc<LineCounters>) -> io::Result<Self> {
+impl LineWriter {
+    pub(crate) fn start(
+        settings: &'static Settings,
+        sink: Sink,
+        counters: Arc<LineCounters>,
+    ) -> io::Result<Self> {
         let buffer = Arc::new(Buffer {
+            settings,
             state: Mutex::default(),
             changed: Condvar::new(),
             ended: Condvar::new(),
@@ -72,20 +122,21 @@ impl Writer {
         });
         let guard = EndGuard(Arc::clone(&buffer));
         std::thread::Builder::new()
-            .name("tokengauge-request-log".into())
+            .name(settings.thread.into())
             .spawn(move || guard.0.run(sink))?;
         Ok(Self { buffer })
     }
 
     /// Appends a line to the buffer. If the buffer is full, the line is dropped and counted. The lock is held only
     /// while the line is copied.
-    pub(super) fn offer(&self, line: &[u8]) {
+    pub(crate) fn offer(&self, line: &[u8]) {
         let buffer = &self.buffer;
         let mut state = lock(&buffer.state);
         if state.stopping {
             return buffer.counters.dropped.add(DropReason::Shutdown, 1);
         }
-        if state.lines.len() + line.len() > MAX_WAITING_BYTES {
+        if state.lines.len() + line.len() > buffer.settings.max_waiting_bytes {
+            state.refused += 1;
             return buffer.counters.dropped.add(DropReason::QueueFull, 1);
         }
         let before = state.lines.len();
@@ -100,7 +151,7 @@ impl Writer {
 
     /// Replaces the sink (the destination) for later lines. Lines that are already waiting are written to the previous
     /// sink.
-    pub(super) fn switch_to(&self, sink: Sink) {
+    pub(crate) fn switch_to(&self, sink: Sink) {
         let mut state = lock(&self.buffer.state);
         let from = state.lines.len();
         state.switches.push((from, sink));
@@ -110,7 +161,7 @@ impl Writer {
 
     /// Writes the remaining lines and ends the thread. Lines that are not written within `limit` are counted as
     /// dropped. Returns `true` if all lines were written.
-    pub(super) fn stop(&self, limit: Duration) -> bool {
+    pub(crate) fn stop(&self, limit: Duration) -> bool {
         let buffer = &self.buffer;
         let mut state = lock(&buffer.state);
         state.stopping = true;
@@ -139,17 +190,17 @@ impl Drop for EndGuard {
 impl Buffer {
     fn run(&self, mut sink: Sink) {
         let mut lines = Vec::new();
-        let mut failure = FailureLog::default();
+        let mut losses = LossReport { settings: self.settings, lost_lines: None };
         loop {
             let Batch { switches, stopping } = self.take(&mut lines);
             let mut rest = lines.as_slice();
             let mut offset = 0;
             for (from, next) in switches {
                 let (before, after) = rest.split_at_checked(from - offset).unwrap_or((rest, b""));
-                self.write(&mut sink, before, &mut failure);
+                self.write(&mut sink, before, &mut losses);
                 (rest, offset, sink) = (after, from, next);
             }
-            self.write(&mut sink, rest, &mut failure);
+            self.write(&mut sink, rest, &mut losses);
             if stopping {
                 return;
             }
@@ -158,7 +209,7 @@ impl Buffer {
         }
     }
 
-    /// Waits for a line, and then up to [`MAX_DELAY`] for more lines, so that they are written in one batch.
+    /// Waits for a line, and then up to [`Settings::max_delay`] for more lines, so that they are written in one batch.
     fn take(&self, lines: &mut Vec<u8>) -> Batch {
         let idle = |state: &mut State| state.lines.is_empty() && !state.has_request();
         let few = |state: &mut State| state.lines.len() < FULL_BATCH_BYTES && !state.has_request();
@@ -168,16 +219,16 @@ impl Buffer {
             .unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) = self
             .changed
-            .wait_timeout_while(state, MAX_DELAY, few)
+            .wait_timeout_while(state, self.settings.max_delay, few)
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.lines, lines);
         state.in_progress = std::mem::take(&mut state.line_count);
         Batch { switches: std::mem::take(&mut state.switches), stopping: state.stopping }
     }
 
-    /// Writes lines, and counts each line as written or dropped. Lines that [`Writer::stop`] has already counted as
+    /// Writes lines, and counts each line as written or dropped. Lines that [`LineWriter::stop`] has already counted as
     /// dropped are not counted again.
-    fn write(&self, sink: &mut Sink, lines: &[u8], failure: &mut FailureLog) {
+    fn write(&self, sink: &mut Sink, lines: &[u8], losses: &mut LossReport) {
         if lines.is_empty() {
             return;
         }
@@ -190,8 +241,10 @@ impl Buffer {
             self.counters.written.fetch_add((all - unwritten) as u64, Ordering::Relaxed);
             self.counters.dropped.add(DropReason::Failed, unwritten);
         }
+        // Lines that did not fit into the buffer are reported as soon as lines are written again.
+        let refused = if result.is_ok() { std::mem::take(&mut state.refused) } else { 0 };
         drop(state);
-        failure.update(&result, unwritten);
+        losses.update(&result, unwritten as u64 + refused);
     }
 }
 
@@ -199,25 +252,27 @@ fn count(lines: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', lines).count()
 }
 
-/// Logs the first failed write and the recovery, but not the failures in between.
-#[derive(Debug, Default)]
-struct FailureLog {
-    lost_lines: Option<usize>,
+/// Reports the first failed write and the recovery, but not the failures in between.
+struct LossReport {
+    settings: &'static Settings,
+    lost_lines: Option<u64>,
 }
 
-impl FailureLog {
-    fn update(&mut self, result: &Result<(), WriteFailure<'_>>, lines: usize) {
+impl LossReport {
+    /// Applies the result of a write. `lines` is the number of lines that are known to be lost since the last call.
+    fn update(&mut self, result: &Result<(), WriteFailure<'_>>, lines: u64) {
         match (result, &mut self.lost_lines) {
             (Err(_), Some(lost)) => *lost += lines,
             (Err(failed), None) => {
                 self.lost_lines = Some(lines);
-                self_telemetry::request_log_write_failed(&failed.problem.to_string());
+                (self.settings.report_failure)(&failed.problem.to_string());
             }
-            (Ok(()), Some(lost)) => {
-                self_telemetry::request_log_write_recovered(*lost);
-                self.lost_lines = None;
+            (Ok(()), lost_lines) => {
+                let lost = lost_lines.take().unwrap_or_default() + lines;
+                if lost > 0 {
+                    (self.settings.report_recovery)(lost);
+                }
             }
-            (Ok(()), None) => {}
         }
     }
 }

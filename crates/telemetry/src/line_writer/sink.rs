@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use memchr::memrchr;
 
@@ -37,7 +38,7 @@ impl Default for Rotation {
 
 /// An open destination.
 #[derive(Debug)]
-pub(super) enum Sink {
+pub(crate) enum Sink {
     Stream {
         file: File,
         /// Whether the last line was written only partially.
@@ -48,41 +49,73 @@ pub(super) enum Sink {
 
 /// The lines that were not written, and the reason.
 #[derive(Debug)]
-pub(super) struct WriteFailure<'l> {
-    pub(super) rest: &'l [u8],
-    pub(super) problem: io::Error,
+pub(crate) struct WriteFailure<'l> {
+    pub(crate) rest: &'l [u8],
+    pub(crate) problem: io::Error,
 }
 
 impl Sink {
-    pub(super) fn open(place: &Destination, rotate: Rotation) -> io::Result<Self> {
+    pub(crate) fn open(place: &Destination, rotate: Rotation) -> io::Result<Self> {
         match place {
-            Destination::Stdout => Ok(Self::Stream {
-                file: File::from(io::stdout().as_fd().try_clone_to_owned()?),
-                torn: false,
-            }),
+            Destination::Stdout => Self::stream(io::stdout()),
             Destination::File(path) => Rotated::open(path, rotate).map(Self::File),
         }
     }
 
+    /// Returns a sink that writes to a stream of the process, such as standard error. The sink has its own descriptor.
+    /// A blocked write therefore holds no lock of the standard library.
+    pub(crate) fn stream(stream: impl AsFd) -> io::Result<Self> {
+        let file = File::from(stream.as_fd().try_clone_to_owned()?);
+        Ok(Self::Stream { file, torn: false })
+    }
+
     /// Writes complete lines. If a write fails, the error contains the lines that were not written.
-    pub(super) fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
+    pub(crate) fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
         match self {
             Self::File(file) => file.write(lines),
-            Self::Stream { file, torn } => {
-                let result = match torn {
-                    true => file.write_all(b"\n").and_then(|()| file.write_all(lines)),
-                    false => file.write_all(lines),
-                };
-                *torn = result.is_err();
-                result.map_err(|problem| WriteFailure { rest: lines, problem })
-            }
+            Self::Stream { file, torn } => write_stream(file, torn, lines),
         }
     }
 }
 
+/// Time between two attempts to write to a stream that does not block.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Writes lines to a stream, and waits as long as the stream takes no bytes. `torn` is whether the last line was written
+/// only partially.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "only the thread that writes lines sleeps, and it has nothing else to do"
+)]
+fn write_stream<'l>(
+    file: &mut impl Write,
+    torn: &mut bool,
+    lines: &'l [u8],
+) -> Result<(), WriteFailure<'l>> {
+    let mut rest = lines;
+    while !rest.is_empty() {
+        let next = if *torn { b"\n" } else { rest };
+        match file.write(next).map_err(|problem| (problem.kind(), problem)) {
+            Ok(_) if *torn => *torn = false,
+            Ok(written) if written > 0 => rest = rest.get(written..).unwrap_or_default(),
+            Err((io::ErrorKind::Interrupted, _)) => {}
+            // Another process that has the same terminal or pipe can set it to non-blocking.
+            Err((io::ErrorKind::WouldBlock, _)) => std::thread::sleep(RETRY_DELAY),
+            other => {
+                let problem = other.map_or_else(|(_, it)| it, |_| io::ErrorKind::WriteZero.into());
+                let written = lines.len() - rest.len();
+                let whole = whole_lines(lines, written);
+                *torn |= written > whole;
+                return Err(WriteFailure { rest: lines.get(whole..).unwrap_or(lines), problem });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A file and its rotated predecessors.
 #[derive(Debug)]
-pub(super) struct Rotated {
+pub(crate) struct Rotated {
     path: PathBuf,
     rotate: Rotation,
     file: File,
