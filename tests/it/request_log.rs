@@ -213,3 +213,49 @@ async fn reports_a_log_that_cannot_be_opened_at_the_start() {
     assert!(!ended.status.success());
     assert!(told.contains("request_log: cannot open /no/folder/log"), "{told}");
 }
+
+#[tokio::test]
+async fn a_request_log_that_cannot_be_renamed_loses_no_line() {
+    const SIZE: u64 = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let (config, log) = (folder.path().join("config.yaml"), folder.path().join("log"));
+    let text = "version: 1\nupstreams: {a: {url: \"http://127.0.0.1:9\"}}\n\
+                routes: [{upstream: a, match: {prefix: /v1}}]\n\
+                request_log: {path: log, rotate: {size: 1MiB, max_files: 1}}\n";
+    fs::write(&config, text).unwrap();
+    // A folder with a file in it has the name of the rotated file.
+    fs::create_dir_all(folder.path().join("log.1").join("in the way")).unwrap();
+    let process = Process::start(&["--config", config.to_str().unwrap()], &[]).await;
+    let mut client = process.client().await;
+    let mut requests = 0;
+    let size = || fs::metadata(&log).map_or(0, |metadata| metadata.len());
+    while size() < SIZE + SIZE / 4 {
+        client.write("GET /elsewhere HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50)).await;
+        for _ in 0..50 {
+            let head = client.read_head().await;
+            let length =
+                head.split("ontent-length: ").nth(1).or(head.split("ontent-Length: ").nth(1));
+            let length = length.unwrap().split("\r\n").next().unwrap().parse().unwrap();
+            client.read_exactly(length).await;
+        }
+        requests += 50;
+    }
+    let written = "self_request_log_written_total";
+    within("all lines", async {
+        while process.count(&[written]).await < requests {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(read(&log).len() as u64, requests);
+    assert_eq!(process.count(&["self_request_log_dropped_total"]).await, 0);
+    assert!(process.count(&["self_request_log_rotation_failures_total"]).await > 0);
+    let failed = "request log rotation failed";
+    let text = process.logged(&[failed]).await;
+    assert_eq!(text.matches(failed).count(), 1, "{text}");
+    fs::remove_dir_all(folder.path().join("log.1")).unwrap();
+    refused(&process).await;
+    process.logged(&["request log rotation recovered"]).await;
+    lines(&log, 1).await;
+    assert_eq!(read(&folder.path().join("log.1")).len() as u64, requests);
+}

@@ -340,6 +340,9 @@ impl Registrar<'_> {
             // No one rejects lines of a file.
             counts.dropped.map(|(reason, lines)| (reason != DropReason::Rejected).then_some(lines))
         });
+        self.value(&health::SELF_ROTATION_FAILURES, |snapshot| {
+            Some(snapshot.request_log.failed_rotations)
+        });
         let log = Group::new(|snapshot| slice::from_ref(&snapshot.log), |_| Some(Vec::new()));
         self.labelled(&health::SELF_LOG_DROPPED, &log, reasons, |counts| {
             counts.dropped.map(|(reason, lines)| match reason {

@@ -169,6 +169,17 @@ pub fn request_log_write_recovered(lost: u64) {
 }
 
 /// Standard error takes lines of this log again. `lost` is the number of lines that it did not take.
+/// The file of the request log cannot be renamed or a new one cannot be created, so it grows beyond its size limit.
+/// Logged once, until a rotation succeeds.
+pub fn request_log_rotation_failed(problem: &str) {
+    warn!(problem, "request log rotation failed, continuing in the same file");
+}
+
+/// The request log is rotated again.
+pub fn request_log_rotation_recovered() {
+    info!("request log rotation recovered");
+}
+
 pub fn log_lines_lost(lost: u64) {
     warn!(lost, "log lines were lost because standard error was not writable");
 }

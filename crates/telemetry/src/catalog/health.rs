@@ -54,6 +54,8 @@ metrics! {
         "Lines written to the request log. 0 if it is off.";
     SELF_UNLOGGED "tokengauge.self.request_log.dropped" Counter "{line}" by [&[DROP_REASON]] times 3,
         "Lines of the request log that were dropped.";
+    SELF_ROTATION_FAILURES "tokengauge.self.request_log.rotation_failures" Counter "{rotation}",
+        "Failed attempts to rotate the request log. Its file then grows beyond its size limit, and no line is lost.";
     SELF_LOG_DROPPED "tokengauge.self.log.dropped" Counter "{line}" by [&[DROP_REASON]] times 2,
         "Lines of this process's log that were dropped because standard error was not writable.";
     SELF_SCRAPES "tokengauge.self.scrapes" Counter "{scrape}" by [&[UPSTREAM, SCRAPE_RESULT]] times ScrapeResult::ALL.len(),

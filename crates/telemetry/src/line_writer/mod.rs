@@ -12,6 +12,7 @@ pub(crate) mod sink;
 
 use self::sink::{Sink, WriteFailure};
 use crate::export_counters::{DropCounters, DropReason};
+use crate::self_telemetry;
 use tokengauge_types::sync::lock;
 
 /// Size of the waiting lines in bytes at which the thread writes immediately.
@@ -40,11 +41,14 @@ pub(crate) struct Settings {
 pub struct LineCounts {
     pub written: u64,
     pub dropped: [(DropReason, u64); DropReason::ALL.len()],
+    /// Number of failed attempts to start a new file.
+    pub failed_rotations: u64,
 }
 
 impl Default for LineCounts {
     fn default() -> Self {
-        Self { written: 0, dropped: DropReason::ALL.map(|reason| (reason, 0)) }
+        let dropped = DropReason::ALL.map(|reason| (reason, 0));
+        Self { written: 0, dropped, failed_rotations: 0 }
     }
 }
 
@@ -53,6 +57,7 @@ impl Default for LineCounts {
 pub struct LineCounters {
     pub(crate) written: AtomicU64,
     pub(crate) dropped: DropCounters,
+    pub(crate) failed_rotations: AtomicU64,
 }
 
 impl LineCounters {
@@ -60,6 +65,7 @@ impl LineCounters {
         LineCounts {
             written: self.written.load(Ordering::Relaxed),
             dropped: DropReason::ALL.map(|reason| (reason, self.dropped.get(reason))),
+            failed_rotations: self.failed_rotations.load(Ordering::Relaxed),
         }
     }
 }
@@ -190,7 +196,8 @@ impl Drop for EndGuard {
 impl Buffer {
     fn run(&self, mut sink: Sink) {
         let mut lines = Vec::new();
-        let mut losses = LossReport { settings: self.settings, lost_lines: None };
+        let mut losses =
+            LossReport { settings: self.settings, lost_lines: None, is_rotation_failing: false };
         loop {
             let Batch { switches, stopping } = self.take(&mut lines);
             let mut rest = lines.as_slice();
@@ -245,6 +252,11 @@ impl Buffer {
         let refused = if result.is_ok() { std::mem::take(&mut state.refused) } else { 0 };
         drop(state);
         losses.update(&result, unwritten as u64 + refused);
+        if let Some(rotation) = sink.take_rotation() {
+            let failed = u64::from(rotation.is_err());
+            self.counters.failed_rotations.fetch_add(failed, Ordering::Relaxed);
+            losses.update_rotation(rotation);
+        }
     }
 }
 
@@ -252,10 +264,11 @@ fn count(lines: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', lines).count()
 }
 
-/// Reports the first failed write and the recovery, but not the failures in between.
+/// Reports the first failed write and the recovery, but not the failures in between. Does the same for rotations.
 struct LossReport {
     settings: &'static Settings,
     lost_lines: Option<u64>,
+    is_rotation_failing: bool,
 }
 
 impl LossReport {
@@ -273,6 +286,20 @@ impl LossReport {
                     (self.settings.report_recovery)(lost);
                 }
             }
+        }
+    }
+
+    fn update_rotation(&mut self, rotation: io::Result<()>) {
+        match (rotation, self.is_rotation_failing) {
+            (Err(problem), false) => {
+                self_telemetry::request_log_rotation_failed(&problem.to_string());
+                self.is_rotation_failing = true;
+            }
+            (Ok(()), true) => {
+                self_telemetry::request_log_rotation_recovered();
+                self.is_rotation_failing = false;
+            }
+            (Err(_), true) | (Ok(()), false) => {}
         }
     }
 }

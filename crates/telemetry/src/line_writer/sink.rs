@@ -55,6 +55,14 @@ pub(crate) struct WriteFailure<'l> {
 }
 
 impl Sink {
+    /// Returns the result of the last rotation since the previous call, or `None` if there was none.
+    pub(crate) fn take_rotation(&mut self) -> Option<io::Result<()>> {
+        match self {
+            Self::Stream { .. } => None,
+            Self::File(file) => file.last_rotation.take(),
+        }
+    }
+
     pub(crate) fn open(place: &Destination, rotate: Rotation) -> io::Result<Self> {
         match place {
             Destination::Stdout => Self::stream(io::stdout()),
@@ -122,13 +130,15 @@ pub(crate) struct Rotated {
     length: u64,
     /// Whether it is known that the file ends with a complete line.
     whole: bool,
+    last_rotation: Option<io::Result<()>>,
 }
 
 impl Rotated {
     fn open(path: &Path, rotate: Rotation) -> io::Result<Self> {
         let file = open(path)?;
         let length = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), rotate, file, length, whole: false })
+        let path = path.to_owned();
+        Ok(Self { path, rotate, file, length, whole: false, last_rotation: None })
     }
 
     fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
@@ -142,7 +152,8 @@ impl Rotated {
         Ok(())
     }
 
-    /// Writes as many lines as fit into the current file, or else at least one line into a new file.
+    /// Writes as many lines as fit into the current file, or else at least one line into a new file. If the file cannot
+    /// be rotated, all lines go to the current file.
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.reopen_if_moved()?;
         self.end_torn_line()?;
@@ -150,15 +161,10 @@ impl Rotated {
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let mut fits = whole_lines(lines, room);
         if fits == 0 {
-            if self.length > 0 {
-                self.rotate_files()?;
-            }
-            let size = usize::try_from(self.rotate.size).unwrap_or(usize::MAX);
-            // A line that is longer than the size limit gets a file of its own.
-            let first = || lines.iter().position(|byte| *byte == b'\n');
-            fits = match whole_lines(lines, size) {
-                0 => first().map_or(lines.len(), |end| end + 1),
-                fits => fits,
+            fits = if self.length == 0 || self.rotate_files() {
+                self.lines_of_new_file(lines)
+            } else {
+                lines.len()
             };
         }
         let written = self.file.write_all(lines.get(..fits).unwrap_or(lines));
@@ -173,17 +179,29 @@ impl Rotated {
         Ok(fits)
     }
 
-    /// Reopens the file if the path now belongs to another file, or if the file was deleted.
+    /// Returns the length in bytes of the lines that fit into an empty file. A line that is longer than the size limit
+    /// gets a file of its own.
+    fn lines_of_new_file(&self, lines: &[u8]) -> usize {
+        let size = usize::try_from(self.rotate.size).unwrap_or(usize::MAX);
+        let first = || lines.iter().position(|byte| *byte == b'\n');
+        match whole_lines(lines, size) {
+            0 => first().map_or(lines.len(), |end| end + 1),
+            fits => fits,
+        }
+    }
+
+    /// Reopens the file if the path now belongs to another file, or if the file was deleted. If the path cannot be
+    /// examined, for example because the folder's permissions have changed, the open file stays in use.
     fn reopen_if_moved(&mut self) -> io::Result<()> {
         let open_one = self.file.metadata()?;
         let moved = match fs::metadata(&self.path) {
             Ok(at_path) => identity(&at_path) != identity(&open_one),
-            Err(problem) if problem.kind() == io::ErrorKind::NotFound => true,
-            Err(problem) => return Err(problem),
+            Err(problem) => problem.kind() == io::ErrorKind::NotFound,
         };
         self.length = open_one.len();
         if moved {
-            *self = Self::open(&self.path, self.rotate)?;
+            let last_rotation = self.last_rotation.take();
+            *self = Self { last_rotation, ..Self::open(&self.path, self.rotate)? };
         }
         Ok(())
     }
@@ -215,23 +233,62 @@ impl Rotated {
         while excess.next().is_some_and(|path| fs::remove_file(path).is_ok()) {}
     }
 
-    fn rotate_files(&mut self) -> io::Result<()> {
-        if self.rotate.keep == 0 {
-            fs::remove_file(&self.path)?;
-        } else {
-            for number in (1..self.rotate.keep).rev() {
-                let from = numbered(&self.path, number);
-                match fs::rename(&from, numbered(&self.path, number + 1)) {
-                    Err(problem) if problem.kind() != io::ErrorKind::NotFound => {
-                        return Err(problem);
-                    }
-                    Ok(()) | Err(_) => {}
-                }
-            }
-            fs::rename(&self.path, numbered(&self.path, 1))?;
+    /// Starts a new file, and returns whether this succeeded. If not, the current file stays in use, because its lines
+    /// are worth more than its size limit. A file that is a mount point of its own, for example, cannot be renamed.
+    fn rotate_files(&mut self) -> bool {
+        let rotated = self.start_new_file();
+        let is_rotated = rotated.is_ok();
+        if is_rotated {
+            self.remove_excess_files();
         }
-        *self = Self::open(&self.path, self.rotate)?;
-        self.remove_excess_files();
+        self.last_rotation = Some(rotated);
+        is_rotated
+    }
+
+    /// Moves the current file away, and opens a new one. After an error, each file has its previous name, except that
+    /// files with higher numbers may already have moved by one.
+    fn start_new_file(&mut self) -> io::Result<()> {
+        let staged = numbered(&self.path, 0);
+        if self.rotate.keep == 0 {
+            // An empty file replaces the current one, so that there is a file at every time.
+            drop(open(&staged)?);
+            if let Err(problem) = fs::rename(&staged, &self.path) {
+                drop(fs::remove_file(&staged));
+                return Err(problem);
+            }
+            *self = Self::open(&self.path, self.rotate)?;
+            return Ok(());
+        }
+        // The current file is moved first. If that is not possible, no other file has moved.
+        // A previous process can have ended during a rotation.
+        if staged.exists() {
+            self.shift_numbered_files()?;
+        }
+        fs::rename(&self.path, &staged)?;
+        let opened = Self::open(&self.path, self.rotate)
+            .and_then(|new| self.shift_numbered_files().map(|()| new));
+        match opened {
+            Ok(new) => {
+                *self = new;
+                Ok(())
+            }
+            Err(problem) => {
+                // Replaces the new file, which is empty. If this fails, the next write starts a new file, and the next
+                // rotation gives the staged file its number.
+                drop(fs::rename(&staged, &self.path));
+                Err(problem)
+            }
+        }
+    }
+
+    /// Increases the number of each rotated file by one, beginning with number 0. Files beyond a gap keep their number,
+    /// so that repeated attempts do not move them beyond the last number.
+    fn shift_numbered_files(&self) -> io::Result<()> {
+        let is_present = |number: &usize| numbered(&self.path, *number).exists();
+        let count = (0..self.rotate.keep).take_while(is_present).count();
+        for number in (0..count).rev() {
+            fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1))?;
+        }
         Ok(())
     }
 }
@@ -378,18 +435,78 @@ mod tests {
     }
 
     #[test]
-    fn returns_unwritten_lines_and_leaves_no_partial_line() {
+    fn returns_unwritten_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        let path = inner.join("log");
+        let mut target = target(&path, 100, 1);
+        target.write(b"aaa\n").unwrap();
+        fs::remove_dir_all(&inner).unwrap();
+        let failed = target.write(b"bbb\nccc\n").unwrap_err();
+        assert_eq!(failed.rest, b"bbb\nccc\n");
+        fs::create_dir(&inner).unwrap();
+        target.write(b"ddd\n").unwrap();
+        assert_eq!(texts(&path), some(["ddd\n", ""]));
+    }
+
+    /// Makes all rotations fail: a folder with a file in it has the name of the rotated file.
+    fn block_rotation(path: &Path) -> PathBuf {
+        let in_the_way = numbered(path, 1);
+        fs::create_dir_all(in_the_way.join("file")).unwrap();
+        in_the_way
+    }
+
+    #[test]
+    fn continues_in_the_same_file_if_it_cannot_be_rotated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut target = target(&path, 4, 1);
-        // A folder with a file in it has the name of the rotated file, so rotation fails.
-        fs::create_dir_all(numbered(&path, 1).join("in the way")).unwrap();
-        let failed = target.write(b"aaa\nbbb\nccc\n").unwrap_err();
-        assert_eq!(failed.rest, b"bbb\nccc\n");
-        assert_eq!(read(&path), Some("aaa\n".into()));
-        fs::remove_dir_all(numbered(&path, 1)).unwrap();
+        let in_the_way = block_rotation(&path);
+        for line in [b"aaa\n", b"bbb\n", b"ccc\n"] {
+            target.write(line).unwrap();
+        }
+        assert_eq!(read(&path), Some("aaa\nbbb\nccc\n".into()));
+        assert!(target.take_rotation().is_some_and(|result| result.is_err()));
+        assert!(target.take_rotation().is_none(), "each result is returned once");
+        assert!(!numbered(&path, 0).exists());
+        fs::remove_dir_all(in_the_way).unwrap();
         target.write(b"ddd\n").unwrap();
-        assert_eq!(texts(&path), some(["ddd\n", "aaa\n"]));
+        assert_eq!(texts(&path), some(["ddd\n", "aaa\nbbb\nccc\n"]));
+        assert!(target.take_rotation().is_some_and(|result| result.is_ok()));
+    }
+
+    #[test]
+    fn failed_rotations_lose_no_rotated_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut target = target(&path, 4, 3);
+        target.write(b"aaa\nbbb\nccc\n").unwrap();
+        // A folder takes the place of the newest rotated file, and a file that of the second.
+        fs::remove_file(numbered(&path, 1)).unwrap();
+        let in_the_way = block_rotation(&path);
+        for line in [b"ddd\n", b"eee\n", b"fff\n"] {
+            target.write(line).unwrap();
+        }
+        let all: String = (0..=4).filter_map(|number| texts::<5>(&path)[number].clone()).collect();
+        let folders: Vec<_> =
+            (1..=4).map(|n| numbered(&path, n)).filter(|it| it.is_dir()).collect();
+        for line in ["aaa", "ccc", "ddd", "eee", "fff"] {
+            assert!(all.contains(line), "{line} in {all} {folders:?}");
+        }
+        drop(in_the_way);
+    }
+
+    #[test]
+    fn a_rotation_that_a_crash_interrupted_is_completed_by_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        fs::write(numbered(&path, 0), "old\n").unwrap();
+        fs::write(numbered(&path, 1), "older\n").unwrap();
+        let mut target = target(&path, 4, 3);
+        target.write(b"aaa\nbbb\n").unwrap();
+        assert_eq!(texts(&path), some(["bbb\n", "aaa\n", "old\n", "older\n", ""]));
+        assert!(!numbered(&path, 0).exists());
     }
 
     #[test]
