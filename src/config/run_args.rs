@@ -95,11 +95,12 @@ pub struct RunArgs {
 }
 
 /// Variables of `run` that have no flag.
-const OTHER_VARIABLES: [&str; 4] = [
+const OTHER_VARIABLES: [&str; 5] = [
     "TOKENGAUGE_ADMIN_TOKEN",
     "TOKENGAUGE_GEN_AI_NAMES",
     "TOKENGAUGE_IDENTITY_KEY",
     "TOKENGAUGE_KEEP_UNSAMPLED_FAILURES",
+    "TOKENGAUGE_OTLP_MAX_REQUEST_BYTES",
 ];
 
 /// Returns the variable that `name` was probably meant to be. `None` if `name` is a variable of `run`, or if it differs

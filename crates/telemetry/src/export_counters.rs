@@ -20,6 +20,8 @@ label_enum! {
         Failed = "failed",
         /// The collector accepted an export without these items.
         Rejected = "rejected",
+        /// The item alone is larger than an export request may be.
+        TooLarge = "too_large",
         Shutdown = "shutdown",
     }
 }
@@ -118,11 +120,12 @@ impl DropCounters {
     }
 
     const fn counter(&self, reason: DropReason) -> &AtomicU64 {
-        let [queue_full, failed, rejected, shutdown] = &self.0;
+        let [queue_full, failed, rejected, too_large, shutdown] = &self.0;
         match reason {
             DropReason::QueueFull => queue_full,
             DropReason::Failed => failed,
             DropReason::Rejected => rejected,
+            DropReason::TooLarge => too_large,
             DropReason::Shutdown => shutdown,
         }
     }

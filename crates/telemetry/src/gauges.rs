@@ -337,8 +337,11 @@ impl Registrar<'_> {
             Group::new(|snapshot| slice::from_ref(&snapshot.request_log), |_| Some(Vec::new()));
         let reasons = (key::DROP_REASON, DropReason::ALL.map(DropReason::as_str));
         self.labelled(&health::SELF_UNLOGGED, &request_log, reasons, |counts| {
-            // No one rejects lines of a file.
-            counts.dropped.map(|(reason, lines)| (reason != DropReason::Rejected).then_some(lines))
+            counts.dropped.map(|(reason, lines)| match reason {
+                DropReason::QueueFull | DropReason::Failed | DropReason::Shutdown => Some(lines),
+                // Only a collector rejects items and limits their size.
+                DropReason::Rejected | DropReason::TooLarge => None,
+            })
         });
         self.value(&health::SELF_ROTATION_FAILURES, |snapshot| {
             Some(snapshot.request_log.failed_rotations)
@@ -348,7 +351,7 @@ impl Registrar<'_> {
             counts.dropped.map(|(reason, lines)| match reason {
                 DropReason::QueueFull | DropReason::Failed => Some(lines),
                 // After the last line, no metrics are exported.
-                DropReason::Rejected | DropReason::Shutdown => None,
+                DropReason::Rejected | DropReason::TooLarge | DropReason::Shutdown => None,
             })
         });
         self.series(&health::SELF_OVERFLOW, |snapshot, counter| {

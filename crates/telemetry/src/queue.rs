@@ -96,9 +96,9 @@ impl<T> Queue<T> {
         batch
     }
 
-    /// Records that the export of the current batch has ended, successfully or not.
-    pub fn finish_batch(&self) {
-        self.in_flight.store(0, Ordering::Relaxed);
+    /// Records that the export of these items of the current batch has ended, successfully or not.
+    pub fn finish(&self, items: usize) {
+        self.in_flight.fetch_sub(items, Ordering::Relaxed);
     }
 
     /// Closes the queue, counts undelivered items as dropped, and returns their number.

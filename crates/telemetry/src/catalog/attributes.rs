@@ -77,7 +77,7 @@ attributes! {
     PARSE_ERROR "tokengauge.parse_error" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "bad_count", "unterminated", "gap", "encoding", "decompression_limit", "budget", "panic"]), "Kind of parse error.";
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Kind of label whose value was replaced by `other`. `series`: a combination of admitted values exceeded its limit.";
     SIGNAL "tokengauge.signal" Closed(&["logs", "metrics", "traces"]), "Exported signal.";
-    DROP_REASON "tokengauge.drop_reason" Closed(&["queue_full", "failed", "rejected", "shutdown"]), "Why items were dropped. `rejected`: the collector accepted the rest of the export.";
+    DROP_REASON "tokengauge.drop_reason" Closed(&["queue_full", "failed", "rejected", "too_large", "shutdown"]), "Why items were dropped. `rejected`: the collector accepted the rest of the export. `too_large`: the item alone exceeds the limit of an export request.";
     OMISSION_REASON "tokengauge.omission_reason" Closed(&["not_understood", "truncated"]), "Why content is missing.";
     UPSTREAM "tokengauge.upstream" Configured, "Name of the upstream.";
     ENGINE "tokengauge.engine" Closed(&["vllm", "sglang", "tgi", "tensorrt_llm", "llama_cpp", "triton", "nim"]), "Engine whose metrics were read.";

@@ -46,7 +46,7 @@ metrics! {
         "OTLP export requests. Retries of a request are not counted.";
     SELF_RETRIES "tokengauge.self.export.retries" Counter "{retry}" by [&[SIGNAL]] times 3,
         "Attempts that repeat an OTLP export request.";
-    SELF_DROPPED "tokengauge.self.export.dropped" Counter "{item}" by [&[SIGNAL, DROP_REASON]] times 12,
+    SELF_DROPPED "tokengauge.self.export.dropped" Counter "{item}" by [&[SIGNAL, DROP_REASON]] times 15,
         "Spans, log records or collections of metrics that were never delivered, and data points that the collector rejected. Cumulative metrics recover on the next export, and deltas are kept for it.";
     SELF_CONTENT_OMITTED "tokengauge.self.content.omitted" Counter "{part}" by [&[OMISSION_REASON]] times 2,
         "Content that was not captured: messages and parts of an unknown form, and calls captured in part (beyond the limit, or not observed).";

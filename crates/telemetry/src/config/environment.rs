@@ -17,8 +17,8 @@ use crate::sampling::{RootSampler, Sampler};
 use tokengauge_types::url::percent_decoded;
 
 impl Config {
-    /// Reads the `OTEL_*` variables, `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES` through `get`.
-    /// To apply a configuration file, the caller passes a `get` that returns the values of the file.
+    /// Reads the `OTEL_*` variables and those of this program for telemetry, such as `TOKENGAUGE_GEN_AI_NAMES`, through
+    /// `get`. To apply a configuration file, the caller passes a `get` that returns the values of the file.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<SettingWarning>) {
         let environment = Environment { get: &get, warnings: RefCell::default() };
         let config = Self {
@@ -49,6 +49,7 @@ impl Config {
                     ExemplarFilter::ALL.map(|filter| (filter.as_str(), filter)),
                 )
                 .unwrap_or_default(),
+            max_request_bytes: environment.max_request_bytes(),
         };
         (config, environment.warnings.into_inner())
     }
@@ -237,6 +238,17 @@ impl Environment<'_> {
     }
 
     fn sampler(&self) -> Sampler {
+    fn max_request_bytes(&self) -> usize {
+        let name = "TOKENGAUGE_OTLP_MAX_REQUEST_BYTES";
+        let expected = format!("a number from {}", Config::MIN_REQUEST_BYTES);
+        self.number(name)
+            .filter(|&bytes| {
+                bytes >= Config::MIN_REQUEST_BYTES
+                    || self.reject::<()>(name, &bytes.to_string(), &expected).is_some()
+            })
+            .unwrap_or(Config::MAX_REQUEST_BYTES)
+    }
+
         let default = Sampler {
             against_parent: self.flag("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", true),
             ..Sampler::default()

@@ -36,6 +36,8 @@ pub struct Config {
     pub exemplars: ExemplarFilter,
 }
 
+    /// Maximum size in bytes of one export request, before compression.
+    pub max_request_bytes: usize,
 label_enum! {
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     pub enum Signal {
@@ -152,6 +154,11 @@ impl Config {
     /// Returns whether any signal is exported over OTLP.
     pub fn sends_any(&self) -> bool {
         Signal::ALL.into_iter().any(|signal| self.sends(signal))
+    /// Default limit of the size of an export request. gRPC servers accept 4 MiB by default, among them the
+    /// OpenTelemetry Collector. A larger request is rejected as a whole, and each later one, too.
+    pub const MAX_REQUEST_BYTES: usize = 3 << 20;
+    /// Lowest limit of the size of an export request. The resource attributes and a span must fit.
+    pub const MIN_REQUEST_BYTES: usize = 16 << 10;
     }
 
     pub fn sends(&self, signal: Signal) -> bool {

@@ -1081,8 +1081,8 @@ fn marked(point: &HistogramDataPoint) -> Vec<usize> {
 }
 
 fn sent(snapshot: &MetricsSnapshot) -> Vec<Metric> {
-    let request = crate::otlp::metrics::request(snapshot);
-    let mut request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
+    let request = crate::otlp::metrics::requests(snapshot, usize::MAX).requests.remove(0).body;
+    let mut request = ExportMetricsServiceRequest::decode(request).unwrap();
     assert_eq!(request.resource_metrics.len(), 1);
     let mut resource = request.resource_metrics.remove(0);
     assert_eq!(resource.scope_metrics.len(), 1);

@@ -4,16 +4,125 @@ use opentelemetry::KeyValue;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data as ProtoData;
 use opentelemetry_proto::tonic::metrics::v1::{
-    Exemplar as ProtoExemplar, Metric as ProtoMetric, ScopeMetrics, exemplar,
+    Exemplar as ProtoExemplar, ExponentialHistogram, Gauge, Histogram, Metric as ProtoMetric,
+    ScopeMetrics, Sum, Summary, exemplar,
 };
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
 use prost::Message;
+use prost::encoding::encoded_len_varint;
 
 use crate::exemplars::{Exemplar, ExemplarSnapshot};
 use crate::metrics_reader::MetricsSnapshot;
+use crate::otlp::batch::{EncodedRequest, Requests};
 
-/// Encodes a snapshot as an `ExportMetricsServiceRequest`.
-pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
+/// Encodes a snapshot as `ExportMetricsServiceRequest`s of at most `limit` bytes.
+pub fn requests(snapshot: &MetricsSnapshot, limit: usize) -> Requests {
+    let mut whole = request(snapshot);
+    let metrics: Vec<ProtoMetric> =
+        scopes(&mut whole).flat_map(|scope| std::mem::take(&mut scope.metrics)).collect();
+    // All metrics have the same resource and the same scope.
+    let envelope = whole;
+    let budget = limit.saturating_sub(envelope.encoded_len() + ENVELOPE_GROWTH);
+    let mut packer = Packer { envelope, budget, bytes: 0, all: Requests::default() };
+    for metric in metrics {
+        packer.add(metric);
+    }
+    packer.finish()
+}
+
+/// Maximum number of bytes by which the length prefixes of resource and scope grow when metrics are added.
+const ENVELOPE_GROWTH: usize = 16;
+
+/// Fills export requests with metrics.
+struct Packer {
+    /// A request with the metrics of the next request.
+    envelope: ExportMetricsServiceRequest,
+    /// Maximum size in bytes of the metrics in a request.
+    budget: usize,
+    /// Size in bytes of the metrics in `envelope`.
+    bytes: usize,
+    all: Requests,
+}
+
+impl Packer {
+    /// Adds a metric to the current request, or else to the next one. A metric that is larger than a request is split
+    /// into halves of its data points.
+    fn add(&mut self, metric: ProtoMetric) {
+        let length = metric.encoded_len();
+        let bytes = length + encoded_len_varint(length as u64) + 1;
+        if bytes > self.budget {
+            return match halves(metric) {
+                Some([first, second]) => {
+                    self.add(first);
+                    self.add(second);
+                }
+                None => self.all.too_large += 1,
+            };
+        }
+        if self.bytes + bytes > self.budget {
+            self.flush();
+        }
+        self.bytes += bytes;
+        if let Some(scope) = scopes(&mut self.envelope).next() {
+            scope.metrics.push(metric);
+        }
+    }
+
+    fn flush(&mut self) {
+        let items = scopes(&mut self.envelope).map(|scope| scope.metrics.len()).sum();
+        let body = self.envelope.encode_to_vec().into();
+        self.all.requests.push(EncodedRequest { items, body });
+        scopes(&mut self.envelope).for_each(|scope| scope.metrics.clear());
+        self.bytes = 0;
+    }
+
+    fn finish(mut self) -> Requests {
+        if self.bytes > 0 {
+            self.flush();
+        }
+        self.all
+    }
+}
+
+/// Splits the data points of a metric into two metrics with the same name. Returns `None` for a single data point.
+fn halves(mut metric: ProtoMetric) -> Option<[ProtoMetric; 2]> {
+    fn split<T>(points: &mut Vec<T>) -> Option<Vec<T>> {
+        (points.len() > 1).then(|| points.split_off(points.len() / 2))
+    }
+    let second = match metric.data.as_mut()? {
+        ProtoData::Gauge(data) => {
+            let data_points = split(&mut data.data_points)?;
+            ProtoData::Gauge(Gauge { data_points })
+        }
+        ProtoData::Sum(data) => {
+            let data_points = split(&mut data.data_points)?;
+            ProtoData::Sum(Sum { data_points, ..*data })
+        }
+        ProtoData::Histogram(data) => {
+            let data_points = split(&mut data.data_points)?;
+            ProtoData::Histogram(Histogram { data_points, ..*data })
+        }
+        ProtoData::ExponentialHistogram(data) => {
+            let data_points = split(&mut data.data_points)?;
+            ProtoData::ExponentialHistogram(ExponentialHistogram { data_points, ..*data })
+        }
+        ProtoData::Summary(data) => {
+            let data_points = split(&mut data.data_points)?;
+            ProtoData::Summary(Summary { data_points })
+        }
+    };
+    let other = ProtoMetric {
+        name: metric.name.clone(),
+        description: metric.description.clone(),
+        unit: metric.unit.clone(),
+        metadata: metric.metadata.clone(),
+        data: Some(second),
+    };
+    Some([metric, other])
+}
+
+/// Converts a snapshot to an export request with all metrics.
+fn request(snapshot: &MetricsSnapshot) -> ExportMetricsServiceRequest {
     let mut groups = snapshot.groups().map(ExportMetricsServiceRequest::from);
     let mut request = groups.next().unwrap_or_default();
     for group in groups {
@@ -33,7 +142,7 @@ pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
             AggregatedMetrics::I64(data) => add_exemplars(encoded, metric, data, exemplars),
         }
     }
-    request.encode_to_vec()
+    request
 }
 
 fn scopes(request: &mut ExportMetricsServiceRequest) -> impl Iterator<Item = &mut ScopeMetrics> {

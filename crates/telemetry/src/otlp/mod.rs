@@ -5,6 +5,7 @@
 //! reasons: they support neither exemplars nor client certificates, they do not count what a collector rejects, they
 //! read environment variables themselves, and the SDK's span data and exporter cost 11 times as much (ADR 6).
 
+pub(crate) mod batch;
 mod http_client;
 pub(crate) mod logs;
 pub(crate) mod metrics;

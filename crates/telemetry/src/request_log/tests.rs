@@ -322,6 +322,7 @@ fn a_full_pipe_does_not_block_and_lost_lines_are_counted() {
         (DropReason::QueueFull, true),
         (DropReason::Failed, false),
         (DropReason::Rejected, false),
+        (DropReason::TooLarge, false),
         (DropReason::Shutdown, true),
     ];
     assert_eq!(dropped(&counters), expected);

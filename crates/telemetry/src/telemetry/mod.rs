@@ -19,6 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use crate::config::{Config, Temporality};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
+use crate::otlp::batch::{EncodedRequest, Requests};
 use crate::otlp::{BuildError, Transport, logs, metrics};
 use crate::queue::Queue;
 use crate::sampling::Sampler;
@@ -277,11 +278,11 @@ impl Sender {
         };
         let encoder = TraceRequestEncoder::new(self.metrics_reader.resource());
         let spans = self.send_batches(transports.traces, self.queues.spans.as_deref(), |spans| {
-            encoder.request(&spans)
+            encoder.request(spans)
         });
         let resource = self.metrics_reader.resource().into();
         let logs = self.send_batches(transports.logs, self.queues.logs.as_deref(), |records| {
-            logs::request(&records, &resource)
+            logs::request(records, &resource)
         });
         let all = async { tokio::join!(metrics, spans, logs) };
         let delivered = tokio::select! {
@@ -308,7 +309,9 @@ impl Sender {
                 _ = ticks.tick() => false,
                 () = self.stop_requested() => true,
             };
-            waiting.push(metrics::request(&self.metrics_reader.collect()).into());
+            let snapshot = self.metrics_reader.collect();
+            waiting.push(metrics::requests(&snapshot, self.config.max_request_bytes));
+            drop(snapshot);
             let delivered = waiting.send(&mut transport).await;
             if last {
                 return delivered;
@@ -321,7 +324,7 @@ impl Sender {
         &self,
         transport: Option<Transport>,
         queue: Option<&Queue<T>>,
-        encode: impl Fn(Vec<T>) -> Vec<u8>,
+        encode: impl Fn(&[T]) -> Vec<u8>,
     ) -> bool {
         let Some((mut transport, queue)) = transport.zip(queue) else {
             return true;
@@ -339,13 +342,19 @@ impl Sender {
                 if batch.is_empty() {
                     break;
                 }
-                let items = batch.len();
-                let exported = transport.export(encode(batch).into()).await;
-                if exported.is_err() {
-                    queue.count_dropped(DropReason::Failed, items);
+                let limit = self.config.max_request_bytes;
+                let Requests { requests, too_large } = Requests::encode(&batch, limit, &encode);
+                drop(batch);
+                queue.count_dropped(DropReason::TooLarge, too_large);
+                queue.finish(too_large);
+                for EncodedRequest { items, body } in requests {
+                    let exported = transport.export(body).await;
+                    if exported.is_err() {
+                        queue.count_dropped(DropReason::Failed, items);
+                    }
+                    delivered &= exported.is_ok();
+                    queue.finish(items);
                 }
-                delivered &= exported.is_ok();
-                queue.finish_batch();
             }
             if last {
                 return delivered;
@@ -373,7 +382,8 @@ impl Sender {
 /// If its export fails, the delta is sent again before the next one.
 struct WaitingCollections<'a> {
     is_delta: bool,
-    collections: VecDeque<Bytes>,
+    /// The export requests of each collection that are not delivered yet.
+    collections: VecDeque<VecDeque<Bytes>>,
     bytes: usize,
     counters: &'a ExportCounters,
 }
@@ -388,9 +398,12 @@ impl<'a> WaitingCollections<'a> {
         Self { is_delta, collections: VecDeque::new(), bytes: 0, counters }
     }
 
-    /// Adds a collection. If the limit is exceeded, drops the oldest collections.
-    fn push(&mut self, collection: Bytes) {
-        self.bytes += collection.len();
+    /// Adds a collection. If the limit is exceeded, drops the oldest collections. Data points that are too large for a
+    /// request are dropped, too.
+    fn push(&mut self, Requests { requests, too_large }: Requests) {
+        self.counters.count_dropped(Signal::Metrics, DropReason::TooLarge, too_large);
+        let collection: VecDeque<Bytes> = requests.into_iter().map(|it| it.body).collect();
+        self.bytes += collection.iter().map(Bytes::len).sum::<usize>();
         self.collections.push_back(collection);
         while self.bytes > Self::MAX_BYTES && self.collections.len() > 1 {
             self.remove_first();
@@ -398,17 +411,15 @@ impl<'a> WaitingCollections<'a> {
         }
     }
 
-    /// Exports all collections in order. Stops at a delta that can be sent later, and drops other failed collections.
-    /// Returns whether all were delivered.
+    /// Exports all collections in order. Stops at a delta that can be sent later. Drops other collections of which a
+    /// part could not be sent. Returns whether all were delivered.
     async fn send(&mut self, transport: &mut Transport) -> bool {
         let mut delivered = true;
-        while let Some(first) = self.collections.front() {
-            if let Err(problem) = transport.export(first.clone()).await {
-                delivered = false;
-                if self.is_delta && problem.retry_after.is_some() {
-                    return false;
-                }
-                self.counters.count_dropped(Signal::Metrics, DropReason::Failed, 1);
+        while !self.collections.is_empty() {
+            let (sent, is_temporary) = self.send_first(transport).await;
+            delivered &= sent;
+            if is_temporary && self.is_delta {
+                return false;
             }
             self.remove_first();
         }
@@ -416,7 +427,8 @@ impl<'a> WaitingCollections<'a> {
     }
 
     fn remove_first(&mut self) {
-        self.bytes -= self.collections.pop_front().map_or(0, |first| first.len());
+        let first = self.collections.pop_front().unwrap_or_default();
+        self.bytes -= first.iter().map(Bytes::len).sum::<usize>();
     }
 }
 
@@ -429,3 +441,23 @@ impl Drop for WaitingCollections<'_> {
 
 #[cfg(test)]
 mod tests;
+            self.counters.count_dropped(Signal::Metrics, DropReason::Failed, is_temporary.into());
+    /// Exports the requests of the first collection. Returns whether all were delivered, and whether this stopped at a
+    /// request that can be sent later: the collector is not available, so the next requests would fail, too. A request
+    /// that the collector will never accept is dropped.
+    async fn send_first(&mut self, transport: &mut Transport) -> (bool, bool) {
+        let mut delivered = true;
+        while let Some(part) = self.collections.front().and_then(VecDeque::front) {
+            if let Err(problem) = transport.export(part.clone()).await {
+                if problem.retry_after.is_some() {
+                    return (false, true);
+                }
+                delivered = false;
+                self.counters.count_dropped(Signal::Metrics, DropReason::Failed, 1);
+            }
+            let sent = self.collections.front_mut().and_then(VecDeque::pop_front);
+            self.bytes -= sent.map_or(0, |part| part.len());
+        }
+        (delivered, false)
+    }
+

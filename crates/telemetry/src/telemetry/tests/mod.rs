@@ -30,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::prometheus::Format;
 
+mod limits;
 mod logs;
 use crate::RequestLog;
 use crate::config::BatchConfig;
@@ -480,7 +481,7 @@ fn items_that_the_collector_rejects_are_dropped_and_counted() {
         for signal in Signal::ALL {
             let counters = telemetry.metrics_reader.counters();
             let dropped = DropReason::ALL.map(|reason| counters.dropped(signal, reason));
-            assert_eq!(dropped, [0, 0, 3, 0], "{protocol} {signal:?}");
+            assert_eq!(dropped, [0, 0, 3, 0, 0], "{protocol} {signal:?}");
         }
     }
 }
@@ -513,7 +514,7 @@ fn deltas_of_a_failed_export_are_kept_for_the_next() {
         let counters = telemetry.metrics_reader.counters();
         assert_eq!(counters.retries(Signal::Metrics), 3, "{protocol}");
         let dropped = DropReason::ALL.map(|reason| counters.dropped(Signal::Metrics, reason));
-        assert_eq!(dropped, [0; 4], "{protocol}");
+        assert_eq!(dropped, [0; DropReason::ALL.len()], "{protocol}");
     }
 }
 
@@ -604,7 +605,7 @@ fn without_an_endpoint_nothing_is_exported() {
     telemetry.record(&testing::streamed());
     assert!(Format::Text.render(&telemetry.scrape()).contains("tokengauge_requests_started_total{tokengauge_position=\"outbound\",tokengauge_route=\"default\"} 1"));
     assert!(telemetry.shutdown(Duration::ZERO));
-    assert_eq!(DropReason::ALL.map(|reason| lost(&telemetry, reason)), [0; 4]);
+    assert_eq!(DropReason::ALL.map(|reason| lost(&telemetry, reason)), [0; DropReason::ALL.len()]);
 }
 
 #[test]
