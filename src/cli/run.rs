@@ -99,6 +99,9 @@ pub fn export(
     for signal in [&mut export.logs, &mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
     }
+        signal.proxy = signal
+            .host_and_port()
+            .and_then(|(host, port)| config.proxies.for_host(signal.uses_tls(), &host, port));
     export
 }
 

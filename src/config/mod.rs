@@ -18,6 +18,7 @@ pub use acceptance::{acceptance, acceptance_schema};
 pub use alert_values::alert_values;
 pub use errors::{ConfigError, ConfigErrors, Position};
 pub use load::{check, load, prices_schema, schema};
+pub use proxy_env::Proxies;
 pub use run_args::{RunArgs, misspelt_variable};
 pub use tokengauge_types::url::{UpstreamTarget, Url};
 pub use value::{DurationValue, Secret};
@@ -135,6 +136,8 @@ impl fmt::Debug for ResolvedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResolvedFile")
     }
+    /// HTTP proxies of the environment.
+    pub proxies: Proxies,
 }
 
 impl Config {

@@ -27,7 +27,6 @@ mod open_sockets;
 mod outage;
 mod pool;
 mod probe;
-mod proxy;
 mod relay;
 mod repeat;
 mod resolver;
@@ -52,7 +51,6 @@ pub use self::connect::SetupError;
 pub use self::forwarder::{Dependencies, ForwardService, Forwarder};
 pub use self::identity::Identity;
 pub use self::probe::{HttpProbe, ProbeError};
-pub use self::proxy::Proxy;
 pub use self::resolver::Resolver;
 pub use self::route::RouteTable;
 pub use self::upstream::Upstream;
@@ -60,6 +58,7 @@ pub use tokengauge_observe::trace::{Propagation, Propagator};
 
 use tokengauge_listen::HeaderLimits;
 use tokengauge_observe::tee::body::ResponseBody;
+pub use tokengauge_telemetry::Proxy;
 use tokengauge_types::label::Label;
 
 /// The body of every response of the proxy.

@@ -73,7 +73,10 @@ pub(super) fn resolve(
     let position = file.position.merge(args.position);
     let trace = file.trace_context.merge(args.trace_context);
     let mut routing = routes::resolve(&mut file, root, args, errors);
-    apply_proxies(&mut routing, environment, errors);
+    let proxies = proxy_env::from_env(environment, errors);
+    for server in routing.servers() {
+        server.proxy = proxies.for_host(server.tls, &server.host, server.port);
+    }
     let is_flag = !args.upstream.is_empty();
     loops::check(&file, is_flag, &routing.upstreams.all, &listeners, errors);
     if layers.read_secrets {
@@ -121,6 +124,7 @@ pub(super) fn resolve(
         request_log: request_log(&mut file.request_log, args, errors),
         drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
         export: otlp(file.otlp.or_insert_default(), errors),
+        proxies,
         warnings: Vec::new(),
         yaml: String::new(),
         resolved_file: ResolvedFile::default(),
@@ -128,18 +132,6 @@ pub(super) fn resolve(
     config.set_header_limits(config.header_limits);
     config.set_resolved_file(file);
     config
-}
-
-/// Sets the HTTP proxy of each upstream and metrics endpoint. The proxies come from environment variables.
-fn apply_proxies(
-    routing: &mut routes::Routing,
-    environment: Environment<'_>,
-    errors: &mut ErrorCollector,
-) {
-    let proxies = proxy_env::from_env(environment, errors);
-    for server in routing.servers() {
-        server.proxy = proxies.for_host(server.tls, &server.host, server.port);
-    }
 }
 
 /// Adds the digest of its certificate file to each upstream, so that a changed file counts as a changed upstream.

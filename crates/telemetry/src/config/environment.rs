@@ -111,6 +111,7 @@ impl Environment<'_> {
                 client_key: file("CLIENT_KEY"),
                 client_certificate: file("CLIENT_CERTIFICATE"),
             },
+            proxy: None,
         }
     }
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::proxy::Proxy;
 use crate::sampling::Sampler;
 use tokengauge_types::label_enum;
+use tokengauge_types::url::bare;
 
 mod endpoint;
 mod environment;
@@ -59,6 +61,8 @@ pub struct SignalConfig {
     pub timeout: Duration,
     pub gzip: bool,
     pub tls: TlsFiles,
+    /// The proxy through which the collector is reached. `None` means a direct connection.
+    pub proxy: Option<Proxy>,
 }
 
 label_enum! {
@@ -184,7 +188,12 @@ impl Config {
             return "OTLP export is off: no endpoint is configured (OTEL_EXPORTER_OTLP_ENDPOINT); metrics are served on /metrics".into();
         }
         let signal = |name: &str, signal: &SignalConfig| match signal.shown_endpoint() {
-            Some(endpoint) => format!("{name} to {endpoint} ({})", signal.protocol.as_str()),
+            Some(endpoint) => {
+                let through = signal.proxy.as_ref().map_or_else(String::new, |proxy| {
+                    format!(" through {}:{}", proxy.host, proxy.port)
+                });
+                format!("{name} to {endpoint}{through} ({})", signal.protocol.as_str())
+            }
             None => format!("{name} nowhere"),
         };
         let mut summary = format!(
@@ -221,6 +230,7 @@ impl Default for SignalConfig {
 
 impl SignalConfig {
     /// Returns the endpoint for messages: `***` replaces its query.
+            proxy: None,
     pub fn shown_endpoint(&self) -> Option<String> {
         self.endpoint.as_deref().map(endpoint::without_query)
     }
@@ -232,6 +242,18 @@ impl BatchConfig {
     /// second. The full queue takes about 8 MB, because the span of a call has about 1 KB.
     pub const SPANS: Self = Self {
         delay: Duration::from_secs(5),
+    /// Returns whether the collector is reached over TLS.
+    pub fn uses_tls(&self) -> bool {
+        self.endpoint.as_deref().is_some_and(|url| url.starts_with("https://"))
+    }
+
+    /// Returns the host and the port of the collector. An IPv6 address has no brackets.
+    pub fn host_and_port(&self) -> Option<(String, u16)> {
+        let uri: http::Uri = self.endpoint.as_deref()?.parse().ok()?;
+        let port = uri.port_u16().unwrap_or(if self.uses_tls() { 443 } else { 80 });
+        Some((bare(uri.host()?).to_owned(), port))
+    }
+
         queue: 8_192,
         size: 2_048,
         timeout: Duration::from_secs(30),

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use crate::config::TlsFiles;
+use crate::config::{SignalConfig, TlsFiles};
+use crate::otlp::dialer::Dialer;
 
 /// Maximum length of a collector's response in bytes. The response to an export normally has a few bytes. Only error
 /// pages are longer, and their content is not needed.
@@ -38,15 +38,15 @@ pub enum TlsError {
 
 /// Sends requests to the collector and reads complete responses. Must be used inside the telemetry thread's runtime.
 #[derive(Debug)]
-pub struct HttpClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+pub struct HttpClient(Client<HttpsConnector<Dialer>, Full<Bytes>>);
 
 impl HttpClient {
-    pub fn new(tls: &TlsFiles) -> Result<Self, TlsError> {
+    pub fn new(config: &SignalConfig) -> Result<Self, TlsError> {
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(client_config(tls)?)
+            .with_tls_config(client_config(&config.tls)?)
             .https_or_http()
             .enable_http1()
-            .build();
+            .wrap_connector(Dialer::new(config, config.uses_tls()));
         Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
     }
 
@@ -146,9 +146,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
         let tls = TlsFiles { certificate: Some(path.clone()), ..TlsFiles::default() };
-        assert!(matches!(HttpClient::new(&tls), Err(TlsError::Unreadable { .. })));
+        assert!(matches!(client_config(&tls), Err(TlsError::Unreadable { .. })));
         std::fs::write(&path, "not a certificate").unwrap();
-        let error = HttpClient::new(&tls).unwrap_err();
+        let error = client_config(&tls).unwrap_err();
         assert!(matches!(error, TlsError::Malformed { .. }));
         assert!(error.to_string().contains("ca.pem"));
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn rejects_a_client_key_without_certificate_on_both_transports() {
         let tls = TlsFiles { client_key: Some("/key.pem".into()), ..TlsFiles::default() };
-        assert!(matches!(HttpClient::new(&tls), Err(TlsError::IncompleteIdentity)));
+        assert!(matches!(client_config(&tls), Err(TlsError::IncompleteIdentity)));
         assert!(matches!(tonic_config(&tls), Err(TlsError::IncompleteIdentity)));
     }
 }

@@ -6,6 +6,7 @@
 //! read environment variables themselves, and the SDK's span data and exporter cost 11 times as much (ADR 6).
 
 pub(crate) mod batch;
+mod dialer;
 mod http_client;
 pub(crate) mod logs;
 pub(crate) mod metrics;

@@ -27,6 +27,7 @@ use tonic_types::StatusExt;
 use crate::config::{ExportHeaders, Protocol, SignalConfig};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
+use crate::otlp::dialer::Dialer;
 use crate::self_telemetry;
 use tokengauge_types::clock::{self, WallTime};
 
@@ -174,7 +175,7 @@ impl Connection {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         Ok(Self::Http {
-            client: HttpClient::new(&config.tls)?,
+            client: HttpClient::new(config)?,
             endpoint: config.endpoint.as_deref().unwrap_or_default().parse()?,
             headers,
             gzip: config.gzip,
@@ -203,13 +204,19 @@ impl Connection {
     }
 }
 
+        let proxy = config.proxy.as_ref().filter(|_| !config.uses_tls());
+        if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
+            headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
+        }
 /// Creates a gRPC channel with the configured TLS. The channel connects when it is first used.
 pub(super) fn channel(config: &SignalConfig) -> Result<Channel, BuildError> {
     let mut endpoint = Endpoint::from_shared(config.endpoint.clone().unwrap_or_default())?;
     if endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
         endpoint = endpoint.tls_config(tonic_config(&config.tls)?)?;
     }
-    Ok(endpoint.user_agent(USER_AGENT)?.timeout(config.timeout).connect_lazy())
+    let endpoint = endpoint.user_agent(USER_AGENT)?.timeout(config.timeout);
+    // gRPC always needs a tunnel, because HTTP/1 proxies do not forward it.
+    Ok(endpoint.connect_with_connector_lazy(Dialer::new(config, true)))
 }
 
 pub(super) fn header_map(headers: &ExportHeaders) -> Result<HeaderMap, BuildError> {

@@ -1,4 +1,4 @@
-//! The configured HTTP proxy between this process and an upstream.
+//! The configured HTTP proxy between this process and a server: an upstream or a collector.
 //!
 //! `hyper_util::client::legacy::connect::proxy::Tunnel` is not suitable. Its errors do not contain the status of a
 //! refused CONNECT request. It rejects every success status except 200, but RFC 9110 allows any 2xx status.
@@ -11,15 +11,15 @@ use http::HeaderValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An HTTP proxy, which is reached without TLS. For `https` upstreams, it opens a tunnel (CONNECT). For `http`
-/// upstreams, it receives the requests and forwards them.
+/// An HTTP proxy, which is reached without TLS. For `https` servers, it opens a tunnel (CONNECT). For `http` servers, it
+/// receives the requests and forwards them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Proxy {
     /// Host name or IP address of the proxy. An IPv6 address has no brackets.
     pub host: String,
     pub port: u16,
     /// Value of `Proxy-Authorization`. The value is marked as sensitive, so that `Debug` does not print it.
-    pub(super) authorization: Option<HeaderValue>,
+    pub authorization: Option<HeaderValue>,
 }
 
 /// Maximum length in bytes of the response to CONNECT. Such a response has only a few header lines.
@@ -39,12 +39,10 @@ impl Proxy {
     }
 
     /// Asks the proxy to open a tunnel to `host`.
-    pub(super) async fn tunnel(
-        &self,
-        stream: &mut TcpStream,
-        host: &str,
-        port: u16,
-    ) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Fails if the proxy refuses the tunnel, with its status, or closes the connection.
+    pub async fn tunnel(&self, stream: &mut TcpStream, host: &str, port: u16) -> io::Result<()> {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let mut request =
             format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n").into_bytes();
