@@ -26,8 +26,8 @@ use tonic_types::StatusExt;
 
 use crate::config::{ExportHeaders, Protocol, SignalConfig};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
-use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
 use crate::otlp::dialer::Dialer;
+use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
 use crate::self_telemetry;
 use tokengauge_types::clock::{self, WallTime};
 
@@ -62,6 +62,7 @@ pub struct Transport {
     pub signal: Signal,
     /// Time limit of one export, including all retries.
     pub limit: Duration,
+    config: SignalConfig,
     connection: Connection,
     counters: Arc<ExportCounters>,
     /// The collector's URL, for the log.
@@ -69,6 +70,10 @@ pub struct Transport {
     /// Number of failed exports since the last successful one.
     failures: u64,
 }
+
+/// Number of consecutive failed exports after which a new connection is opened. The old connection may be dead without a
+/// sign of it: a path that drops all packets looks like a slow collector.
+const FAILURES_PER_CONNECTION: u64 = 2;
 
 /// Reason why a collector did not accept an export.
 #[derive(Debug, thiserror::Error)]
@@ -93,14 +98,11 @@ impl Transport {
         config: &SignalConfig,
         counters: &Arc<ExportCounters>,
     ) -> Result<Self, BuildError> {
-        let connection = match config.protocol {
-            Protocol::HttpProtobuf => Connection::http(config),
-            Protocol::Grpc => Connection::grpc(config),
-        };
         Ok(Self {
             signal,
             limit: config.timeout,
-            connection: connection?,
+            config: config.clone(),
+            connection: Connection::new(config)?,
             counters: Arc::clone(counters),
             endpoint: config.shown_endpoint().unwrap_or_default(),
             failures: 0,
@@ -120,11 +122,22 @@ impl Transport {
                 self_telemetry::export_failed(self.signal.as_str(), &self.endpoint, &problem);
             }
             self.failures += 1;
+            if problem.retry_after.is_some() && self.failures % FAILURES_PER_CONNECTION == 0 {
+                self.renew_connection();
+            }
         } else if self.failures > 0 {
             self_telemetry::export_recovered(self.signal.as_str(), self.failures);
             self.failures = 0;
         }
         exported
+    }
+
+    /// Opens a new connection for the next export. If a certificate or key file cannot be used any more, the previous
+    /// connection stays in use.
+    fn renew_connection(&mut self) {
+        if let Ok(connection) = Connection::new(&self.config) {
+            self.connection = connection;
+        }
     }
 
     /// Sends an export request, and retries after temporary errors. Returns an error if the collector rejects the
@@ -167,12 +180,23 @@ impl Transport {
 }
 
 impl Connection {
+    fn new(config: &SignalConfig) -> Result<Self, BuildError> {
+        match config.protocol {
+            Protocol::HttpProtobuf => Self::http(config),
+            Protocol::Grpc => Self::grpc(config),
+        }
+    }
+
     fn http(config: &SignalConfig) -> Result<Self, BuildError> {
         let mut headers = header_map(&config.headers)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
         if config.gzip {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        let proxy = config.proxy.as_ref().filter(|_| !config.uses_tls());
+        if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
+            headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
         }
         Ok(Self::Http {
             client: HttpClient::new(config)?,
@@ -204,20 +228,27 @@ impl Connection {
     }
 }
 
-        let proxy = config.proxy.as_ref().filter(|_| !config.uses_tls());
-        if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
-            headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
-        }
 /// Creates a gRPC channel with the configured TLS. The channel connects when it is first used.
 pub(super) fn channel(config: &SignalConfig) -> Result<Channel, BuildError> {
     let mut endpoint = Endpoint::from_shared(config.endpoint.clone().unwrap_or_default())?;
     if endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
         endpoint = endpoint.tls_config(tonic_config(&config.tls)?)?;
     }
-    let endpoint = endpoint.user_agent(USER_AGENT)?.timeout(config.timeout);
+    let endpoint = endpoint
+        .user_agent(USER_AGENT)?
+        .timeout(config.timeout)
+        .http2_keep_alive_interval(MIN_PING_INTERVAL.max(config.timeout / 2))
+        .keep_alive_timeout(PING_TIMEOUT);
     // gRPC always needs a tunnel, because HTTP/1 proxies do not forward it.
     Ok(endpoint.connect_with_connector_lazy(Dialer::new(config, true)))
 }
+
+/// Minimum time between two HTTP/2 pings. Pings are sent only during an export, and at most two per export: gRPC servers
+/// close a connection after more than two pings without data in between (`keepalive.EnforcementPolicy` of grpc-go).
+const MIN_PING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Maximum time until a ping is answered. The connection is then closed, and the next export opens a new one.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn header_map(headers: &ExportHeaders) -> Result<HeaderMap, BuildError> {
     let mut map = HeaderMap::new();

@@ -30,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::prometheus::Format;
 
+mod connections;
 mod limits;
 mod logs;
 use crate::RequestLog;
@@ -58,6 +59,8 @@ enum Behaviour {
     /// Accepts connections and requests, and never responds.
     Silent,
 }
+    /// Never responds on the first connection, as if its path had failed. Later connections work.
+    SilentFirst,
 
 struct Seen {
     path: String,
@@ -65,6 +68,16 @@ struct Seen {
     /// Body without the prefix of five bytes that gRPC adds.
     body: Bytes,
 }
+    peer: Peer,
+}
+
+/// The connection of an export.
+#[derive(Clone, Debug, Default)]
+struct Peer {
+    /// Number of connections before this one.
+    connection: usize,
+    /// The client's certificate.
+    certificate: Option<Vec<u8>>,
 
 /// An OTLP receiver for HTTP and gRPC. The content type of a request shows its transport.
 struct Receiver {
@@ -88,16 +101,25 @@ impl Receiver {
         let address = listener.local_addr().unwrap();
         let (outbox, seen) = channel();
         let refusals = match behaviour {
-            Behaviour::Answer | Behaviour::Silent | Behaviour::RejectItems => 0,
+            Behaviour::Answer
+            | Behaviour::Silent
+            | Behaviour::SilentFirst
+            | Behaviour::RejectItems => 0,
             Behaviour::RefuseOnce | Behaviour::BusyOnce => 1,
             Behaviour::Busy(times) => times,
         };
         let refusals = Arc::new(AtomicU32::new(refusals));
         runtime.spawn(async move {
-            loop {
+            for connection in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (outbox, refusals) = (outbox.clone(), Arc::clone(&refusals));
-                tokio::spawn(serve(stream, tls.clone(), behaviour, outbox, refusals));
+                let behaviour = match behaviour {
+                    Behaviour::SilentFirst if connection > 0 => Behaviour::Answer,
+                    Behaviour::SilentFirst => Behaviour::Silent,
+                    other => other,
+                };
+                let peer = Peer { connection, certificate: None };
+                let state = Connection { behaviour, outbox: outbox.clone(), peer };
+                tokio::spawn(serve(stream, tls.clone(), state, Arc::clone(&refusals)));
             }
         });
         Self { address, seen, _runtime: runtime }
@@ -122,22 +144,32 @@ impl Receiver {
 }
 
 /// Serves one connection until the client disconnects.
+#[derive(Clone)]
+struct Connection {
+    behaviour: Behaviour,
+    outbox: Outbox<Seen>,
+    peer: Peer,
+}
+
 async fn serve(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    behaviour: Behaviour,
-    outbox: Outbox<Seen>,
+    mut state: Connection,
     refusals: Arc<AtomicU32>,
 ) {
-    let service = hyper::service::service_fn(move |request| {
-        answer(request, behaviour, outbox.clone(), Arc::clone(&refusals))
-    });
     let builder = auto::Builder::new(TokioExecutor::new());
     match tls {
-        None => drop(builder.serve_connection(TokioIo::new(stream), service).await),
+    let service = |state: Connection| {
+        hyper::service::service_fn(move |request| {
+            answer(request, state.clone(), Arc::clone(&refusals))
+        })
+    };
+        None => drop(builder.serve_connection(TokioIo::new(stream), service(state)).await),
         Some(tls) => {
             if let Ok(stream) = tls.accept(stream).await {
-                drop(builder.serve_connection(TokioIo::new(stream), service).await);
+                let certificates = stream.get_ref().1.peer_certificates();
+                state.peer.certificate = certificates.and_then(|all| Some(all.first()?.to_vec()));
+                drop(builder.serve_connection(TokioIo::new(stream), service(state)).await);
             }
         }
     }
@@ -147,8 +179,7 @@ type Answer = Result<Response<BoxBody<Bytes, std::convert::Infallible>>, std::co
 
 async fn answer(
     request: Request<Incoming>,
-    behaviour: Behaviour,
-    outbox: Outbox<Seen>,
+    Connection { behaviour, outbox, peer }: Connection,
     refusals: Arc<AtomicU32>,
 ) -> Answer {
     let (head, body) = request.into_parts();
@@ -165,7 +196,7 @@ async fn answer(
     if matches!(behaviour, Behaviour::RejectItems) {
         message = rejection(head.uri.path());
     }
-    let seen = Seen { path: head.uri.path().to_owned(), headers: head.headers, body };
+    let seen = Seen { path: head.uri.path().to_owned(), headers: head.headers, body, peer };
     outbox.send(seen).ok();
     if matches!(behaviour, Behaviour::Silent) {
         std::future::pending::<()>().await;
@@ -666,17 +697,52 @@ fn mutual_tls_works_on_both_transports() {
     }
 }
 
-/// Writes the certificates of a CA and of a client. Returns a server that requires client certificates.
-fn mutual_tls(folder: &std::path::Path) -> TlsAcceptor {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    let authority_key = KeyPair::generate().unwrap();
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_certificate = authority.self_signed(&authority_key).unwrap();
-    let issuer = Issuer::new(authority, authority_key);
-    let signed = |name: &str| {
+/// A CA that issues certificates for clients and servers.
+struct Authority {
+    certificate: rcgen::Certificate,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    /// Creates a CA, and writes its certificate to `folder`.
+    fn new(folder: &std::path::Path) -> Self {
+        use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![name.to_owned()])
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(folder.join("ca.pem"), certificate.pem()).unwrap();
+        Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    fn issue(&self, name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+
+    /// Writes a new client certificate and its key to `folder`. Returns the certificate.
+    fn renew_client(&self, folder: &std::path::Path) -> Vec<u8> {
+        let (client, key) = self.issue("client");
+        std::fs::write(folder.join("client.pem"), client.pem()).unwrap();
+        std::fs::write(folder.join("client-key.pem"), key.serialize_pem()).unwrap();
+        client.der().to_vec()
+    }
+
+    /// Writes a client certificate to `folder`. Returns a server that requires client certificates.
+    fn server(&self, folder: &std::path::Path) -> TlsAcceptor {
+        self.renew_client(folder);
+        let (server, server_key) = self.issue("localhost");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.certificate.der().clone()).unwrap();
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&provider),
+        );
+        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(server_key.serialize_der().into());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
             .unwrap()
             .signed_by(&key, &issuer)
             .unwrap();
