@@ -251,14 +251,16 @@ impl App {
         Ok(())
     }
 
-    /// Reads the certificates of the listeners again, for new connections. If a certificate cannot be used, logs the
-    /// error and keeps the previous certificate.
+    /// Reads the certificates of the listeners and of the OTLP export again, for new connections. If a certificate
+    /// cannot be used, logs the error and keeps the previous certificate. [`reload`](Self::reload) reads the certificates
+    /// of upstreams and engines, which are part of the configuration.
     pub fn reload_certificates(&self) {
         for certificate in &self.certificates {
             if let Err(error) = certificate.reload() {
                 self_telemetry::certificate_reload_failed(&error);
             }
         }
+        self.core.telemetry.reload_certificates();
     }
 
     /// Shuts the proxy down. `/readyz` fails, and no new connections are accepted. Open streams may continue for

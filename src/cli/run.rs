@@ -38,6 +38,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     }
     log_misspelt_variables();
     let export = export(&config, environment);
+    watcher.watch_also(export.tls_files().cloned());
     let workers = workers()?;
     let runtime = main_runtime()?;
     let result = runtime.block_on(serve(config, export, watcher, workers, &log));
@@ -98,10 +99,10 @@ pub fn export(
         config.export.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
     for signal in [&mut export.logs, &mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
-    }
         signal.proxy = signal
             .host_and_port()
             .and_then(|(host, port)| config.proxies.for_host(signal.uses_tls(), &host, port));
+    }
     export
 }
 

@@ -27,6 +27,8 @@ pub struct ConfigWatcher {
     /// The configuration file and the files that it names: prices, certificates and keys. Each has its digest at the
     /// last load.
     files: Vec<(PathBuf, Digest)>,
+    /// Files that the configuration does not name, such as those of environment variables.
+    other_files: Vec<PathBuf>,
     /// Loaded tokenizers. A tokenizer is parsed again only if its file has changed.
     tokenizers: Tokenizers,
 }
@@ -34,7 +36,15 @@ pub struct ConfigWatcher {
 impl ConfigWatcher {
     pub fn new(args: RunArgs, environment: fn(&str) -> Option<String>) -> Self {
         let files = args.config.clone().into_iter().map(with_digest).collect();
-        Self { args, environment, files, tokenizers: Tokenizers::default() }
+        let tokenizers = Tokenizers::default();
+        Self { args, environment, files, other_files: Vec::new(), tokenizers }
+    }
+
+    /// Watches further files, too. A change of one of them loads the configuration again.
+    pub fn watch_also(&mut self, files: impl Iterator<Item = PathBuf>) {
+        let files: Vec<PathBuf> = files.collect();
+        self.files.extend(files.iter().cloned().map(with_digest));
+        self.other_files.extend(files);
     }
 
     /// Loads the configuration.
@@ -57,6 +67,7 @@ impl ConfigWatcher {
             }
         };
         paths.extend(self.args.config.clone());
+        paths.extend(self.other_files.clone());
         paths.sort_unstable();
         paths.dedup();
         let known = |path: &PathBuf| previous.iter().find(|(known, _)| known == path).cloned();

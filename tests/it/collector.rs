@@ -142,3 +142,45 @@ async fn a_refusal_of_the_http_proxy_is_logged_with_its_status() {
     }
     process.logged(&["OTLP export failed", "answered CONNECT with 407"]).await;
 }
+
+#[tokio::test]
+async fn certificates_of_the_collector_are_read_again_after_a_change_and_after_sighup() {
+    let [first, second] = [Certificate::new(), Certificate::new()];
+    let folder = tempfile::tempdir().unwrap();
+    let trusted = folder.path().join("ca.pem");
+    fs::copy(first.file(), &trusted).unwrap();
+    let collector = Collector::start().await;
+    collector.present(&second);
+    let backend = Backend::start().await;
+    let endpoint = format!("https://localhost:{}", collector.address.port());
+    let process = Process::start(
+        &["--upstream", &format!("http://{}", backend.address)],
+        &[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", trusted.to_str().unwrap()),
+            ("OTEL_TRACES_EXPORTER", "none"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "3600000"),
+        ],
+    )
+    .await;
+    // An unusable file is reported, and found again as soon as it is corrected.
+    fs::write(&trusted, "no certificate").unwrap();
+    process.signal("HUP");
+    process.logged(&["certificate reload failed", "ca.pem"]).await;
+    fs::copy(second.file(), &trusted).unwrap();
+    // The change is found without a signal.
+    within("a reload without an error", async {
+        let count = |message: &str| process.log().matches(message).count();
+        while count("configuration reloaded") <= count("certificate reload failed") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    process.signal("TERM");
+    within("the last metrics", async {
+        while collector.metrics().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

@@ -97,6 +97,34 @@ async fn a_rotated_ca_file_is_trusted_after_sighup() {
 }
 
 #[tokio::test]
+async fn a_rotated_ca_file_is_trusted_for_engine_metrics_after_sighup() {
+    let certificate = Certificate::new();
+    let engine = Backend::start().await;
+    let upstream = format!(
+        "url: \"https://localhost:{}\", ca_file: {}, engine_metrics: {{scrape_interval: 1s}}",
+        engine.address.port(),
+        certificate.file().display()
+    );
+    let (_directory, file) = configuration(&upstream, "");
+    let process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
+    for round in 0..2 {
+        let scrape = async {
+            loop {
+                let accepting = certificate.acceptor().accept(engine.accept().await.0);
+                // A scrape that began before the reload does not trust the new certificate.
+                if let Ok(stream) = accepting.await {
+                    return Raw(stream).read_head().await;
+                }
+            }
+        };
+        let head = within("a scrape", scrape).await;
+        assert!(head.starts_with("GET /metrics "), "round {round}: {head}");
+        certificate.rotate();
+        reloaded(&process, "configuration reloaded").await;
+    }
+}
+
+#[tokio::test]
 async fn keys_that_need_a_restart_stay_in_force_and_each_reload_names_them() {
     let backend = Backend::start().await;
     let upstream = format!("url: \"http://{}\"", backend.address);

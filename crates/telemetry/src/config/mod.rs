@@ -36,10 +36,10 @@ pub struct Config {
     pub max_value_chars: Option<usize>,
     pub gen_ai: GenAiNames,
     pub exemplars: ExemplarFilter,
-}
-
     /// Maximum size in bytes of one export request, before compression.
     pub max_request_bytes: usize,
+}
+
 label_enum! {
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     pub enum Signal {
@@ -154,15 +154,15 @@ impl Config {
     pub const METRIC_INTERVAL: Duration = Duration::from_secs(10);
     /// Default time limit of an export. OpenTelemetry has the same default.
     pub const TIMEOUT: Duration = Duration::from_secs(10);
-
-    /// Returns whether any signal is exported over OTLP.
-    pub fn sends_any(&self) -> bool {
-        Signal::ALL.into_iter().any(|signal| self.sends(signal))
     /// Default limit of the size of an export request. gRPC servers accept 4 MiB by default, among them the
     /// OpenTelemetry Collector. A larger request is rejected as a whole, and each later one, too.
     pub const MAX_REQUEST_BYTES: usize = 3 << 20;
     /// Lowest limit of the size of an export request. The resource attributes and a span must fit.
     pub const MIN_REQUEST_BYTES: usize = 16 << 10;
+
+    /// Returns whether any signal is exported over OTLP.
+    pub fn sends_any(&self) -> bool {
+        Signal::ALL.into_iter().any(|signal| self.sends(signal))
     }
 
     pub fn sends(&self, signal: Signal) -> bool {
@@ -177,6 +177,12 @@ impl Config {
             Signal::Traces => &self.traces,
         };
         (!self.disabled && config.endpoint.is_some()).then_some(config)
+    }
+
+    /// Returns the certificate and key files of all exported signals.
+    pub fn tls_files(&self) -> impl Iterator<Item = &PathBuf> {
+        let exported = Signal::ALL.into_iter().filter_map(|signal| self.exported(signal));
+        exported.flat_map(|signal| signal.tls.paths())
     }
 
     /// Describes the destination of each signal in one line, for the log.
@@ -224,24 +230,18 @@ impl Default for SignalConfig {
             timeout: Config::TIMEOUT,
             gzip: false,
             tls: TlsFiles::default(),
+            proxy: None,
         }
     }
 }
 
-impl SignalConfig {
-    /// Returns the endpoint for messages: `***` replaces its query.
-            proxy: None,
-    pub fn shown_endpoint(&self) -> Option<String> {
-        self.endpoint.as_deref().map(endpoint::without_query)
+impl TlsFiles {
+    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.certificate, &self.client_key, &self.client_certificate].into_iter().flatten()
     }
 }
 
-impl BatchConfig {
-    /// Defaults for spans. Delay and timeout are those of the OpenTelemetry specification, queue and batch size four
-    /// times larger. The specification's queue of 2,048 spans holds 1,024 requests, which a busy gateway reaches in a
-    /// second. The full queue takes about 8 MB, because the span of a call has about 1 KB.
-    pub const SPANS: Self = Self {
-        delay: Duration::from_secs(5),
+impl SignalConfig {
     /// Returns whether the collector is reached over TLS.
     pub fn uses_tls(&self) -> bool {
         self.endpoint.as_deref().is_some_and(|url| url.starts_with("https://"))
@@ -254,6 +254,18 @@ impl BatchConfig {
         Some((bare(uri.host()?).to_owned(), port))
     }
 
+    /// Returns the endpoint for messages: `***` replaces its query.
+    pub fn shown_endpoint(&self) -> Option<String> {
+        self.endpoint.as_deref().map(endpoint::without_query)
+    }
+}
+
+impl BatchConfig {
+    /// Defaults for spans. Delay and timeout are those of the OpenTelemetry specification, queue and batch size four
+    /// times larger. The specification's queue of 2,048 spans holds 1,024 requests, which a busy gateway reaches in a
+    /// second. The full queue takes about 8 MB, because the span of a call has about 1 KB.
+    pub const SPANS: Self = Self {
+        delay: Duration::from_secs(5),
         queue: 8_192,
         size: 2_048,
         timeout: Duration::from_secs(30),

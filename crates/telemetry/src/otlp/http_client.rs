@@ -61,6 +61,14 @@ impl HttpClient {
     }
 }
 
+/// Checks whether the files can be used.
+///
+/// # Errors
+/// Fails if a file cannot be read or parsed, or if certificate and key do not belong together.
+pub fn check_tls_files(tls: &TlsFiles) -> Result<(), TlsError> {
+    client_config(tls).map(drop)
+}
+
 /// Returns the TLS configuration of a gRPC channel to the collector.
 pub(super) fn tonic_config(tls: &TlsFiles) -> Result<ClientTlsConfig, TlsError> {
     let mut config = ClientTlsConfig::new();
@@ -146,9 +154,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
         let tls = TlsFiles { certificate: Some(path.clone()), ..TlsFiles::default() };
-        assert!(matches!(client_config(&tls), Err(TlsError::Unreadable { .. })));
+        assert!(matches!(check_tls_files(&tls), Err(TlsError::Unreadable { .. })));
         std::fs::write(&path, "not a certificate").unwrap();
-        let error = client_config(&tls).unwrap_err();
+        let error = check_tls_files(&tls).unwrap_err();
         assert!(matches!(error, TlsError::Malformed { .. }));
         assert!(error.to_string().contains("ca.pem"));
     }
@@ -156,7 +164,7 @@ mod tests {
     #[test]
     fn rejects_a_client_key_without_certificate_on_both_transports() {
         let tls = TlsFiles { client_key: Some("/key.pem".into()), ..TlsFiles::default() };
-        assert!(matches!(client_config(&tls), Err(TlsError::IncompleteIdentity)));
+        assert!(matches!(check_tls_files(&tls), Err(TlsError::IncompleteIdentity)));
         assert!(matches!(tonic_config(&tls), Err(TlsError::IncompleteIdentity)));
     }
 }

@@ -12,4 +12,5 @@ pub(crate) mod logs;
 pub(crate) mod metrics;
 mod transport;
 
+pub use self::http_client::check_tls_files;
 pub use self::transport::{BuildError, ExportError, Transport};

@@ -16,6 +16,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -64,6 +65,8 @@ pub struct Transport {
     pub limit: Duration,
     config: SignalConfig,
     connection: Connection,
+    /// Changes when the certificate and key files must be read again.
+    reloads: watch::Receiver<()>,
     counters: Arc<ExportCounters>,
     /// The collector's URL, for the log.
     endpoint: String,
@@ -96,6 +99,7 @@ impl Transport {
     pub fn new(
         signal: Signal,
         config: &SignalConfig,
+        reloads: watch::Receiver<()>,
         counters: &Arc<ExportCounters>,
     ) -> Result<Self, BuildError> {
         Ok(Self {
@@ -103,6 +107,7 @@ impl Transport {
             limit: config.timeout,
             config: config.clone(),
             connection: Connection::new(config)?,
+            reloads,
             counters: Arc::clone(counters),
             endpoint: config.shown_endpoint().unwrap_or_default(),
             failures: 0,
@@ -111,6 +116,11 @@ impl Transport {
 
     /// Sends an encoded export request, including retries, within the time limit. Counts and logs the result.
     pub async fn export(&mut self, request: Bytes) -> Result<(), ExportError> {
+        // An error means that the sender is gone at the end of the process.
+        if self.reloads.has_changed().unwrap_or(false) {
+            self.reloads.mark_unchanged();
+            self.renew_connection();
+        }
         let exported = match timeout(self.limit, self.send(request)).await {
             Ok(exported) => exported,
             Err(_) => Err(temporary(format!("no response within {:?}", self.limit))),
@@ -132,8 +142,8 @@ impl Transport {
         exported
     }
 
-    /// Opens a new connection for the next export. If a certificate or key file cannot be used any more, the previous
-    /// connection stays in use.
+    /// Opens a new connection for the next export, with the present content of certificate and key files. If a file
+    /// cannot be used, the previous connection and its credentials stay in use. A reload has logged the reason already.
     fn renew_connection(&mut self) {
         if let Ok(connection) = Connection::new(&self.config) {
             self.connection = connection;

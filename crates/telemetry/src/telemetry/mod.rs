@@ -16,11 +16,11 @@ use tokengauge_measure::record::Record;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-use crate::config::{Config, Temporality};
+use crate::config::{Config, Temporality, TlsFiles};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
 use crate::otlp::batch::{EncodedRequest, Requests};
-use crate::otlp::{BuildError, Transport, logs, metrics};
+use crate::otlp::{BuildError, Transport, check_tls_files, logs, metrics};
 use crate::queue::Queue;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
@@ -42,6 +42,8 @@ pub struct Telemetry {
     max_value_chars: Option<usize>,
     queues: Queues,
     logs: Option<LogEmitter>,
+    /// Certificate and key files of the exported signals.
+    tls: Vec<TlsFiles>,
     thread: Option<ExportThread>,
 }
 
@@ -69,12 +71,13 @@ impl Telemetry {
         let queues = Queues::new(&config, metrics_reader.counters());
         let logs = queues.logs.as_ref();
         let logs = logs.map(|queue| LogEmitter::new(Arc::clone(queue), metrics_reader.resource()));
+        let tls = tls_files(&config);
         let thread = if config.sends_any() {
             Some(ExportThread::start(config, Arc::clone(&metrics_reader), queues.clone())?)
         } else {
             None
         };
-        Ok(Self { metrics_reader, sampler, max_value_chars, queues, logs, thread })
+        Ok(Self { metrics_reader, sampler, max_value_chars, queues, logs, tls, thread })
     }
 
     /// Encodes and queues the spans of a finished request if its trace is kept. Never blocks.
@@ -101,12 +104,34 @@ impl Telemetry {
         self.metrics_reader.scrape()
     }
 
+    /// Makes the next export of each signal read its certificate and key files again. If one of the files cannot be used,
+    /// logs the error, and the previous certificates of this signal stay in use.
+    pub fn reload_certificates(&self) {
+        for problem in self.tls.iter().filter_map(|files| check_tls_files(files).err()) {
+            self_telemetry::certificate_reload_failed(&problem);
+        }
+        if let Some(thread) = &self.thread {
+            thread.reloads.send_replace(());
+        }
+    }
+
     /// Exports the remaining data and ends the thread within `limit`. Returns `true` if everything was delivered in
     /// time. Can be called from any thread and more than once. The call blocks, so async code must call it in
     /// `spawn_blocking`.
     pub fn shutdown(&self, limit: Duration) -> bool {
         self.thread.as_ref().is_none_or(|thread| thread.stop(limit))
     }
+}
+
+/// Returns the different sets of certificate and key files of the exported signals.
+fn tls_files(config: &Config) -> Vec<TlsFiles> {
+    let mut all = Vec::new();
+    for signal in Signal::ALL.into_iter().filter_map(|signal| config.exported(signal)) {
+        if signal.uses_tls() && !all.contains(&signal.tls) {
+            all.push(signal.tls.clone());
+        }
+    }
+    all
 }
 
 /// The queues of the exported signals.
@@ -137,6 +162,7 @@ impl Queues {
 #[derive(Debug)]
 struct ExportThread {
     stop: watch::Sender<Option<Duration>>,
+    reloads: watch::Sender<()>,
     end: Arc<ThreadEnd>,
 }
 
@@ -154,17 +180,19 @@ impl ExportThread {
         queues: Queues,
     ) -> Result<Self, StartError> {
         let (stop, stopping) = watch::channel(None);
+        let (reloads, reloading) = watch::channel(());
         let end = Arc::new(ThreadEnd::default());
         let (ready, started) = mpsc::sync_channel(1);
         let guard = EndGuard(Arc::clone(&end));
         std::thread::Builder::new().name("tokengauge-telemetry".into()).spawn(move || {
             // The export of log records would otherwise create log records, and the exports would never end.
             let _suppressed = Context::enter_telemetry_suppressed_scope();
-            let delivered = run(config, metrics_reader, queues, stopping, &ready);
+            let requests = Requested { stopping, reloading };
+            let delivered = run(config, metrics_reader, queues, requests, &ready);
             guard.0.set(delivered);
         })?;
         started.recv().map_err(|_| StartError::Ended)??;
-        Ok(Self { stop, end })
+        Ok(Self { stop, reloads, end })
     }
 
     fn stop(&self, limit: Duration) -> bool {
@@ -197,18 +225,24 @@ impl Drop for EndGuard {
     }
 }
 
+/// Requests from other threads to the export thread.
+struct Requested {
+    stopping: watch::Receiver<Option<Duration>>,
+    reloading: watch::Receiver<()>,
+}
+
 /// Runs the export thread. Returns `true` if everything was delivered.
 fn run(
     config: Config,
     metrics_reader: Arc<MetricsReader>,
     queues: Queues,
-    stopping: watch::Receiver<Option<Duration>>,
+    Requested { stopping, reloading }: Requested,
     ready: &mpsc::SyncSender<Result<(), StartError>>,
 ) -> bool {
     let start = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
-        let transports = Transports::new(&config, metrics_reader.counters())?;
+        let transports = Transports::new(&config, &reloading, metrics_reader.counters())?;
         drop(inside);
         Ok((runtime, transports))
     };
@@ -237,11 +271,16 @@ struct Transports {
 }
 
 impl Transports {
-    fn new(config: &Config, counters: &Arc<ExportCounters>) -> Result<Self, StartError> {
+    fn new(
+        config: &Config,
+        reloading: &watch::Receiver<()>,
+        counters: &Arc<ExportCounters>,
+    ) -> Result<Self, StartError> {
         let new = |signal: Signal| {
             let config = config.exported(signal);
             let transport = config.map(|config| {
-                Transport::new(signal, config, counters).map_err(|source| StartError::Exporter {
+                let transport = Transport::new(signal, config, reloading.clone(), counters);
+                transport.map_err(|source| StartError::Exporter {
                     signal: signal.as_str(),
                     endpoint: config.shown_endpoint().unwrap_or_default(),
                     source,
@@ -421,27 +460,12 @@ impl<'a> WaitingCollections<'a> {
             if is_temporary && self.is_delta {
                 return false;
             }
+            self.counters.count_dropped(Signal::Metrics, DropReason::Failed, is_temporary.into());
             self.remove_first();
         }
         delivered
     }
 
-    fn remove_first(&mut self) {
-        let first = self.collections.pop_front().unwrap_or_default();
-        self.bytes -= first.iter().map(Bytes::len).sum::<usize>();
-    }
-}
-
-impl Drop for WaitingCollections<'_> {
-    fn drop(&mut self) {
-        let left = self.collections.len();
-        self.counters.count_dropped(Signal::Metrics, DropReason::Shutdown, left);
-    }
-}
-
-#[cfg(test)]
-mod tests;
-            self.counters.count_dropped(Signal::Metrics, DropReason::Failed, is_temporary.into());
     /// Exports the requests of the first collection. Returns whether all were delivered, and whether this stopped at a
     /// request that can be sent later: the collector is not available, so the next requests would fail, too. A request
     /// that the collector will never accept is dropped.
@@ -461,3 +485,18 @@ mod tests;
         (delivered, false)
     }
 
+    fn remove_first(&mut self) {
+        let first = self.collections.pop_front().unwrap_or_default();
+        self.bytes -= first.iter().map(Bytes::len).sum::<usize>();
+    }
+}
+
+impl Drop for WaitingCollections<'_> {
+    fn drop(&mut self) {
+        let left = self.collections.len();
+        self.counters.count_dropped(Signal::Metrics, DropReason::Shutdown, left);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -58,16 +58,15 @@ enum Behaviour {
     RejectItems,
     /// Accepts connections and requests, and never responds.
     Silent,
-}
     /// Never responds on the first connection, as if its path had failed. Later connections work.
     SilentFirst,
+}
 
 struct Seen {
     path: String,
     headers: http::HeaderMap,
     /// Body without the prefix of five bytes that gRPC adds.
     body: Bytes,
-}
     peer: Peer,
 }
 
@@ -78,6 +77,7 @@ struct Peer {
     connection: usize,
     /// The client's certificate.
     certificate: Option<Vec<u8>>,
+}
 
 /// An OTLP receiver for HTTP and gRPC. The content type of a request shows its transport.
 struct Receiver {
@@ -143,7 +143,6 @@ impl Receiver {
     }
 }
 
-/// Serves one connection until the client disconnects.
 #[derive(Clone)]
 struct Connection {
     behaviour: Behaviour,
@@ -151,6 +150,7 @@ struct Connection {
     peer: Peer,
 }
 
+/// Serves one connection until the client disconnects.
 async fn serve(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
@@ -158,12 +158,12 @@ async fn serve(
     refusals: Arc<AtomicU32>,
 ) {
     let builder = auto::Builder::new(TokioExecutor::new());
-    match tls {
     let service = |state: Connection| {
         hyper::service::service_fn(move |request| {
             answer(request, state.clone(), Arc::clone(&refusals))
         })
     };
+    match tls {
         None => drop(builder.serve_connection(TokioIo::new(stream), service(state)).await),
         Some(tls) => {
             if let Ok(stream) = tls.accept(stream).await {
@@ -665,7 +665,7 @@ fn invalid_exporter_settings_fail_the_start() {
 #[test]
 fn mutual_tls_works_on_both_transports() {
     let folder = tempfile::tempdir().unwrap();
-    let acceptor = mutual_tls(folder.path());
+    let acceptor = Authority::new(folder.path()).server(folder.path());
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (ca, key, certificate) = (file("ca.pem"), file("client-key.pem"), file("client.pem"));
     for protocol in ["http/protobuf", "grpc"] {
@@ -744,35 +744,10 @@ impl Authority {
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .signed_by(&key, &issuer)
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(vec![server.der().clone()], key)
             .unwrap();
-        (certificate, key)
-    };
-    let (client, client_key) = signed("client");
-    for (name, pem) in [
-        ("ca.pem", authority_certificate.pem()),
-        ("client.pem", client.pem()),
-        ("client-key.pem", client_key.serialize_pem()),
-    ] {
-        std::fs::write(folder.join(name), pem).unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
     }
-    let (server, server_key) = signed("localhost");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(authority_certificate.der().clone()).unwrap();
-    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
-        Arc::new(roots),
-        Arc::clone(&provider),
-    )
-    .build()
-    .unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(server_key.serialize_der().into());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![server.der().clone()], key)
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    TlsAcceptor::from(Arc::new(config))
 }
