@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, RunArgs};
+use tokengauge_types::url::redact_urls;
 
 mod admin_client;
 mod check;
@@ -41,8 +42,23 @@ pub struct Cli {
 /// Parses the command line and the environment. If the user asks for help or an argument is invalid, prints a text and
 /// ends the process.
 pub fn parse() -> Cli {
-    let matches = without_empty_variables(Cli::command(), config::environment).get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let command = without_empty_variables(Cli::command(), config::environment);
+    let matches = command.try_get_matches().unwrap_or_else(|error| exit(&error));
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| exit(&error))
+}
+
+/// Prints an error of the command line, or a help text, and ends the process. An error repeats the invalid value, which
+/// can be a URL with a credential.
+#[expect(clippy::exit, reason = "clap ends the process in the same way")]
+fn exit(error: &clap::Error) -> ! {
+    let text = error.render().to_string();
+    match redact_urls(&text) {
+        redacted if error.use_stderr() && redacted != text => {
+            write_stderr(redacted.trim_end());
+            std::process::exit(error.exit_code())
+        }
+        _ => error.exit(),
+    }
 }
 
 /// Makes clap ignore variables that are set but empty. Manifests and shells write an empty value for a setting that is

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::documentation;
+use tokengauge_types::url::redact_urls;
 
 /// One error.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,16 +30,17 @@ impl Position {
     pub(super) const START: Self = Self { line: 1, column: 1 };
 }
 
-/// Prints `file:line:column: key: message`, the form that editors recognise.
+/// Prints `file:line:column: key: message`, the form that editors recognise. Does not print queries and user information
+/// of URLs, which can be credentials.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((file, position)) = &self.position {
             write!(f, "{}:{}:{}: ", file.display(), position.line, position.column)?;
         }
         if !self.key.is_empty() {
-            write!(f, "{}: ", self.key)?;
+            write!(f, "{}: ", redact_urls(&self.key))?;
         }
-        f.write_str(&self.message)
+        f.write_str(&redact_urls(&self.message))
     }
 }
 

@@ -708,6 +708,32 @@ fn reports_errors_in_flags_and_variables_with_those_of_the_file() {
     assert!(message.iter().all(|line| !line.contains("words") && !line.contains("secret")));
 }
 
+#[test]
+fn errors_never_show_queries_and_user_information_of_urls() {
+    for rest in [
+        "upstreams: {a: {url: http://h, engine_metrics: {url: \"/metrics?key=hunter2\"}}}",
+        "upstreams: {a: {url: http://h, engine_metrics: {url: \"http://b/metrics?key=hunter2\"}}}",
+        "upstreams: {a: {url: http://h, engine_metrics: {url: \"b?key=hunter2\"}}}",
+        "upstreams: {a: {url: \"h?key=hunter2\"}}",
+        "upstreams: {\"http://h?key=hunter2\": {}}",
+        "upstreams: {\"http://me:hunter2@h\": {}}",
+        "upstreams: {a: {url: http://h}}\nroutes: [{upstream: a, match: {prefix: \"/a?key=hunter2\"}}]",
+        "upstreams: {a: {url: http://h}}\nroutes: [{upstream: \"http://h?key=hunter2\"}]",
+        "upstreams: {a: {url: http://h}}\nroutes: [{upstream: a, match: {host: \"http://h?key=hunter2\"}}]",
+        "upstreams: {a: {url: http://h}}\nlisteners: [{address: \"http://h?key=hunter2\"}]",
+        "upstreams: {a: {url: http://h}}\nadmin: {address: \"http://me:hunter2@h\"}",
+        "upstreams: {a: {url: http://h}}\notlp: {endpoint: \"http://h?key=hunter2\"}",
+        "upstreams: {a: {url: http://h}}\n\"http://h?key=hunter2\": 1",
+    ] {
+        let messages = messages(text(&format!("version: 1\n{rest}\n")));
+        assert!(!messages.is_empty(), "{rest}");
+        assert!(messages.iter().all(|line| !line.contains("hunter2")), "{messages:?}");
+    }
+    let message =
+        messages(flags(&upstreams(&["http://h"]), &[("NO_PROXY", "http://h/?key=hunter2")]));
+    assert!(!message[0].contains("hunter2"), "{message:?}");
+}
+
 /// One change per key that takes effect only at the next start.
 const RESTART_CHANGES: &[(&str, &str)] = &[
     ("listeners", "listeners: [{address: 127.0.0.1:9}]"),

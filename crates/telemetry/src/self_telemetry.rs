@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokengauge_measure::record::Record;
 use tokengauge_types::label::Name;
+use tokengauge_types::url::redact_urls;
 use tracing::{error, info, warn};
 
 /// The proxy accepts requests.
@@ -67,12 +68,12 @@ pub fn first_call(record: &Record) {
 
 /// A setting is invalid, and its default applies instead.
 pub fn setting_ignored(name: &str, reason: &str) {
-    warn!(name, reason, "setting ignored");
+    warn!(name, reason = &*redact_urls(reason), "setting ignored");
 }
 
 /// A setting is used, but is incomplete, or is probably not what the user intended.
 pub fn setting_ambiguous(name: &str, reason: &str) {
-    warn!(name, reason, "setting used, but check it");
+    warn!(name, reason = &*redact_urls(reason), "setting used, but check it");
 }
 
 /// The configuration is in effect, but should be changed: a key has a new name, or a variable is ignored.
@@ -168,7 +169,6 @@ pub fn request_log_write_recovered(lost: u64) {
     info!(lost, "request log write recovered");
 }
 
-/// Standard error takes lines of this log again. `lost` is the number of lines that it did not take.
 /// The file of the request log cannot be renamed or a new one cannot be created, so it grows beyond its size limit.
 /// Logged once, until a rotation succeeds.
 pub fn request_log_rotation_failed(problem: &str) {
@@ -180,6 +180,7 @@ pub fn request_log_rotation_recovered() {
     info!("request log rotation recovered");
 }
 
+/// Standard error takes lines of this log again. `lost` is the number of lines that it did not take.
 pub fn log_lines_lost(lost: u64) {
     warn!(lost, "log lines were lost because standard error was not writable");
 }

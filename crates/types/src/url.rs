@@ -209,6 +209,76 @@ pub fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
+/// Replaces in a message what can be a credential in a URL or path: the query, and the user information before `@`.
+///
+/// A query starts with `?`. It ends at the closing quote if the URL is in double quotes, and else at the next space. A `?`
+/// at the end of a word is punctuation.
+pub fn redact_urls(message: &str) -> Cow<'_, str> {
+    if !message.contains(['?', '@']) {
+        return Cow::Borrowed(message);
+    }
+    let mut redacted = String::with_capacity(message.len());
+    let mut is_quoted = false;
+    for part in split_quotes(message) {
+        if is_quoted {
+            push_redacted(&mut redacted, part);
+        } else {
+            for word in part.split_inclusive(char::is_whitespace) {
+                push_redacted(&mut redacted, word);
+            }
+        }
+        is_quoted = !is_quoted;
+    }
+    Cow::Owned(redacted)
+}
+
+/// Splits a message at the double quotes around values. A double quote within a value does not end the value. Each part
+/// except the last one ends with its quote.
+fn split_quotes(message: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(message);
+    let mut is_quoted = false;
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let is_end = |at: usize| {
+            let after = text.get(at + 1..).and_then(|after| after.chars().next());
+            !is_quoted || after.is_none_or(|next| next.is_whitespace() || ";,.:)".contains(next))
+        };
+        let quote = text.match_indices('"').map(|(at, _)| at).find(|&at| is_end(at));
+        is_quoted = !is_quoted;
+        let (part, left) = match quote.and_then(|at| text.split_at_checked(at + 1)) {
+            Some((part, left)) => (part, Some(left)),
+            None => (text, None),
+        };
+        rest = left;
+        Some(part)
+    })
+}
+
+/// Appends a URL, path or other text. It may end with a quote or white space.
+fn push_redacted(redacted: &mut String, text: &str) {
+    let end = |c: char| c == '"' || c.is_whitespace();
+    let body = text.trim_end_matches(end);
+    let (mut shown, mut query) = (body, false);
+    if let Some((before, after)) = body.split_once('?')
+        && after.contains(|c: char| c.is_alphanumeric())
+    {
+        (shown, query) = (before, true);
+    }
+    // A password can contain `/` and `?`, so that its end is the last `@`.
+    let host = body.rsplit_once('@').filter(|_| body.contains("://"));
+    match (host, shown.split_once("://")) {
+        (Some((_, host)), Some((scheme, _))) => {
+            let host = host.split('?').next().unwrap_or_default();
+            redacted.extend([scheme, "://***@", host]);
+        }
+        (Some(_) | None, Some(_) | None) => redacted.push_str(shown),
+    }
+    if query {
+        redacted.push_str("?***");
+    }
+    redacted.push_str(text.get(body.len()..).unwrap_or_default());
+}
+
 /// Parses a path prefix and removes a trailing `/`. The result is empty or starts with `/`.
 pub fn prefix(text: &str) -> Result<String, ValueError> {
     let remedy = "write a path such as /openai";
@@ -228,6 +298,30 @@ pub fn prefix(text: &str) -> Result<String, ValueError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn redacts_queries_and_user_information_in_messages() {
+        for (message, expected) in [
+            ("nothing to hide; see https://a/b", "nothing to hide; see https://a/b"),
+            ("\"/metrics?key=hunter2\" is not a path", "\"/metrics?***\" is not a path"),
+            ("\"http://h:1/m?a=1&key=hun ter2\": bad", "\"http://h:1/m?***\": bad"),
+            ("\"/m?key=hun\"ter2\" is bad", "\"/m?***\" is bad"),
+            ("upstreams.http://h?key=hunter2.url: missing", "upstreams.http://h?*** missing"),
+            ("GET http://h/m?key=hunter2 failed", "GET http://h/m?*** failed"),
+            ("invalid value 'http://h?key=hunter2' for", "invalid value 'http://h?*** for"),
+            ("\"http://me:hunter2@h/a\" is bad", "\"http://***@h/a\" is bad"),
+            ("\"http://me:hun/ter?2@h/a?b=c\" is bad", "\"http://***@h/a?***\" is bad"),
+            ("unknown name; did you mean \"url\"?", "unknown name; did you mean \"url\"?"),
+            (
+                "write a path without spaces, * ? # or //",
+                "write a path without spaces, * ? # or //",
+            ),
+            ("really?", "really?"),
+            ("mail me@example.com", "mail me@example.com"),
+        ] {
+            assert_eq!(redact_urls(message), expected);
+        }
+    }
 
     #[test]
     fn parses_and_formats_urls() {
