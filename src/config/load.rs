@@ -27,7 +27,8 @@ pub(super) fn load_text(
     environment: Environment<'_>,
     tokenizers: &Tokenizers,
 ) -> Result<Config, ConfigErrors> {
-    let layers = Layers { args, environment, read_secrets: true, tokenizers };
+    let environment = |name: &str| environment(name).and_then(super::non_empty);
+    let layers = Layers { args, environment: &environment, read_secrets: true, tokenizers };
     resolve_text(text, layers)
 }
 

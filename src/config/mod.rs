@@ -65,12 +65,28 @@ mod yaml;
 /// Function that looks up an environment variable. Tests pass a table instead of the function [`environment`].
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Returns the value of an environment variable. `None` if the variable is not set or not valid Unicode.
+/// Returns the value of an environment variable. `None` if the variable is not set, has no characters except spaces, or
+/// is not valid Unicode.
+pub fn environment(name: &str) -> Option<String> {
+    variable(name).and_then(non_empty)
+}
+
+/// Returns whether a variable is set and has no characters except spaces.
+pub fn is_empty_variable(name: &str) -> bool {
+    variable(name).is_some_and(|value| non_empty(value).is_none())
+}
+
+/// Returns `None` for the value of a variable that counts as unset. Manifests and shells write an empty value for a
+/// setting that is not set.
+fn non_empty(value: String) -> Option<String> {
+    (!value.trim().is_empty()).then_some(value)
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "the only access to the environment, apart from the variables of flags, which clap reads"
 )]
-pub fn environment(name: &str) -> Option<String> {
+fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
@@ -120,6 +136,8 @@ pub struct Config {
     pub request_log: Option<request_log::Config>,
     pub drift: drift::Config,
     pub export: ExportOverrides,
+    /// HTTP proxies of the environment.
+    pub proxies: Proxies,
     /// Warnings, for example about former names of keys or ignored variables.
     pub warnings: Vec<ConfigError>,
     /// The configuration in use as YAML, with all defaults, and with `***` for secrets. A file with this text results
@@ -136,8 +154,6 @@ impl fmt::Debug for ResolvedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResolvedFile")
     }
-    /// HTTP proxies of the environment.
-    pub proxies: Proxies,
 }
 
 impl Config {

@@ -10,9 +10,9 @@ use std::net::IpAddr;
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
-use super::Environment;
 use super::errors::ErrorCollector;
 use super::value::ValueError;
+use super::{Environment, non_empty};
 use crate::forward;
 use tokengauge_types::url::bare;
 
@@ -149,8 +149,7 @@ fn first_set_variable(
     names: &[&'static str],
     environment: Environment<'_>,
 ) -> Option<(&'static str, String)> {
-    let set =
-        |name: &&'static str| Some((*name, environment(name).filter(|text| !text.is_empty())?));
+    let set = |name: &&'static str| Some((*name, environment(name).and_then(non_empty)?));
     names.iter().find_map(set)
 }
 

@@ -709,6 +709,42 @@ fn reports_errors_in_flags_and_variables_with_those_of_the_file() {
 }
 
 #[test]
+fn empty_variables_count_as_unset() {
+    let default = flags(&upstreams(&["https://h.example"]), &[]).unwrap();
+    for name in [
+        "TOKENGAUGE_ADMIN_TOKEN",
+        "TOKENGAUGE_IDENTITY_KEY",
+        "OTEL_PROPAGATORS",
+        "HTTPS_PROXY",
+        "http_proxy",
+        "all_proxy",
+        "NO_PROXY",
+    ] {
+        for value in ["", " "] {
+            let config = flags(&upstreams(&["https://h.example"]), &[(name, value)]).unwrap();
+            assert_eq!(config.admin, default.admin, "{name}");
+            assert_eq!(config.upstreams, default.upstreams, "{name}");
+            assert_eq!((config.identity_key, config.yaml), (None, default.yaml.clone()), "{name}");
+            assert!(config.warnings.is_empty(), "{name}: {:?}", config.warnings);
+        }
+    }
+}
+
+#[test]
+fn an_empty_token_variable_does_not_replace_the_token_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "from-file").unwrap();
+    let file = format!(
+        "version: 1\nupstreams: {{a: {{url: http://a}}}}\nadmin: {{token_file: {}}}\n",
+        token.display()
+    );
+    let config = with(&file, RunArgs::default(), &[("TOKENGAUGE_ADMIN_TOKEN", "")]).unwrap();
+    assert_eq!(config.admin.token, Some(Secret::new("from-file")));
+    assert_eq!(config.admin.token_file, Some(token));
+}
+
+#[test]
 fn errors_never_show_queries_and_user_information_of_urls() {
     for rest in [
         "upstreams: {a: {url: http://h, engine_metrics: {url: \"/metrics?key=hunter2\"}}}",

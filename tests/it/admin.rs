@@ -85,3 +85,32 @@ async fn open_stream(process: &Process, phase: &str) -> Value {
     };
     within(phase, waiting).await
 }
+
+#[tokio::test]
+async fn the_program_starts_with_empty_variables_as_without_them() {
+    let names = [
+        "TOKENGAUGE_ADMIN_TOKEN",
+        "TOKENGAUGE_CONFIG",
+        "TOKENGAUGE_GEN_AI_NAMES",
+        "TOKENGAUGE_IDENTITY_KEY",
+        "TOKENGAUGE_KEEP_UNSAMPLED_FAILURES",
+        "TOKENGAUGE_LOG_LEVEL",
+        "TOKENGAUGE_OTLP_MAX_REQUEST_BYTES",
+        "TOKENGAUGE_POSITION",
+        "TOKENGAUGE_TLS_CERT",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_TIMEOUT",
+        "OTEL_PROPAGATORS",
+        "OTEL_SERVICE_NAME",
+        "OTEL_TRACES_SAMPLER",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+    ];
+    for value in ["", " "] {
+        let variables = names.map(|name| (name, value));
+        let process = Process::start(&["--upstream", "http://127.0.0.1:9"], &variables).await;
+        assert!(process.page("/config").await.0.starts_with("HTTP/1.1 200"), "no token is needed");
+        let log = process.log();
+        assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    }
+}

@@ -111,9 +111,7 @@ pub(super) fn resolve(
         routes: routing.routes,
         contents: routing.contents,
         identity,
-        identity_key: environment(IDENTITY_KEY_VARIABLE)
-            .filter(|key| !key.is_empty())
-            .map(|key| Secret::new(&key)),
+        identity_key: environment(IDENTITY_KEY_VARIABLE).map(|key| Secret::new(&key)),
         labels: labels(file.cardinality_limits.or_insert_default()),
         observer_memory: limits.observer_memory.or(OBSERVER_MEMORY).0,
         header_limits: HeaderLimits {
@@ -245,7 +243,7 @@ fn propagators(
 ) -> (Vec<Propagator>, Vec<String>) {
     let mut ignored = Vec::new();
     if written.as_ref().is_none() {
-        let variable = environment("OTEL_PROPAGATORS").filter(|list| !list.trim().is_empty());
+        let variable = environment("OTEL_PROPAGATORS");
         let propagators = variable.map(|list| parse_propagators(&list, &mut ignored));
         *written =
             propagators.unwrap_or_else(|| Propagator::DEFAULT.to_vec()).into_iter().collect();

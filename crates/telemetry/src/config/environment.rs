@@ -238,7 +238,6 @@ impl Environment<'_> {
         }
     }
 
-    fn sampler(&self) -> Sampler {
     fn max_request_bytes(&self) -> usize {
         let name = "TOKENGAUGE_OTLP_MAX_REQUEST_BYTES";
         let expected = format!("a number from {}", Config::MIN_REQUEST_BYTES);
@@ -250,6 +249,7 @@ impl Environment<'_> {
             .unwrap_or(Config::MAX_REQUEST_BYTES)
     }
 
+    fn sampler(&self) -> Sampler {
         let default = Sampler {
             against_parent: self.flag("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", true),
             ..Sampler::default()
