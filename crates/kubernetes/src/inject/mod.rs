@@ -34,6 +34,7 @@ mod outbound;
 mod outcome;
 mod pod;
 mod providers;
+mod quantity;
 mod record;
 mod resources;
 mod settings;

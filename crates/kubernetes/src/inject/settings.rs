@@ -10,7 +10,7 @@ use tokengauge_measure::slo::Preset;
 use tokengauge_types::url::{UpstreamTarget, Url};
 use tokengauge_types::value::DurationValue;
 
-use super::resources;
+use super::quantity;
 
 /// Names of all annotations that users may set, without the prefix `tokengauge.dev/`. The annotation `injected` is not
 /// in the list, because only the program writes it.
@@ -251,7 +251,7 @@ pub(super) fn parse_otlp_url(text: &str) -> Result<String, String> {
 
 /// Parses a Kubernetes quantity, such as `50m`, `64Mi`, `0.5` or `1e3`.
 pub(super) fn parse_quantity(text: &str) -> Result<String, String> {
-    let is_valid = resources::amount(text).is_some_and(|amount| amount > 0.0);
+    let is_valid = quantity::amount(text).is_some_and(|amount| amount > 0.0);
     let hint = "write a number and a unit, such as 50m of CPU or 64Mi of memory";
     checked(text, is_valid, "a quantity above zero", hint)
 }
