@@ -248,10 +248,12 @@ impl Buffer {
             self.counters.written.fetch_add((all - unwritten) as u64, Ordering::Relaxed);
             self.counters.dropped.add(DropReason::Failed, unwritten);
         }
-        // Lines that did not fit into the buffer are reported as soon as lines are written again.
-        let refused = if result.is_ok() { std::mem::take(&mut state.refused) } else { 0 };
+        // Lines that did not fit into the buffer are reported as soon as lines are written again, and the buffer has room
+        // for the report, which can be a line of the same log.
+        let can_report = result.is_ok() && state.lines.len() <= self.settings.max_waiting_bytes / 2;
+        let refused = if can_report { std::mem::take(&mut state.refused) } else { 0 };
         drop(state);
-        losses.update(&result, unwritten as u64 + refused);
+        losses.update(&result, unwritten as u64 + refused, can_report);
         if let Some(rotation) = sink.take_rotation() {
             let failed = u64::from(rotation.is_err());
             self.counters.failed_rotations.fetch_add(failed, Ordering::Relaxed);
@@ -273,13 +275,15 @@ struct LossReport {
 
 impl LossReport {
     /// Applies the result of a write. `lines` is the number of lines that are known to be lost since the last call.
-    fn update(&mut self, result: &Result<(), WriteFailure<'_>>, lines: u64) {
+    /// Without `can_report`, lost lines are reported after a later write.
+    fn update(&mut self, result: &Result<(), WriteFailure<'_>>, lines: u64, can_report: bool) {
         match (result, &mut self.lost_lines) {
             (Err(_), Some(lost)) => *lost += lines,
             (Err(failed), None) => {
                 self.lost_lines = Some(lines);
                 (self.settings.report_failure)(&failed.problem.to_string());
             }
+            (Ok(()), _) if !can_report => {}
             (Ok(()), lost_lines) => {
                 let lost = lost_lines.take().unwrap_or_default() + lines;
                 if lost > 0 {

@@ -3,6 +3,9 @@
 
 use bytes::Bytes;
 
+use crate::export_counters::DropReason;
+use crate::queue::Queue;
+
 /// Export requests for a list of items. Each request is at most as large as allowed.
 #[derive(Debug, Default, PartialEq)]
 pub struct Requests {
@@ -26,6 +29,23 @@ impl Requests {
         let mut all = Self::default();
         all.add(items, limit, encode);
         all
+    }
+
+    /// Takes the next batch from a queue and encodes it. Counts the items that are too large. Returns `None` if the queue
+    /// is empty.
+    pub fn take<T>(
+        queue: &Queue<T>,
+        limit: usize,
+        encode: &impl Fn(&[T]) -> Vec<u8>,
+    ) -> Option<Vec<EncodedRequest>> {
+        let batch = queue.take();
+        if batch.is_empty() {
+            return None;
+        }
+        let Self { requests, too_large } = Self::encode(&batch, limit, encode);
+        queue.count_dropped(DropReason::TooLarge, too_large);
+        queue.finish(too_large);
+        Some(requests)
     }
 
     fn add<T>(&mut self, items: &[T], limit: usize, encode: &impl Fn(&[T]) -> Vec<u8>) {

@@ -132,7 +132,9 @@ impl Transport {
                 self_telemetry::export_failed(self.signal.as_str(), &self.endpoint, &problem);
             }
             self.failures += 1;
-            if problem.retry_after.is_some() && self.failures % FAILURES_PER_CONNECTION == 0 {
+            if problem.retry_after.is_some()
+                && self.failures.is_multiple_of(FAILURES_PER_CONNECTION)
+            {
                 self.renew_connection();
             }
         } else if self.failures > 0 {

@@ -376,22 +376,12 @@ impl Sender {
                 () = self.stop_requested() => true,
             };
             let mut delivered = true;
-            loop {
-                let batch = queue.take();
-                if batch.is_empty() {
-                    break;
-                }
-                let limit = self.config.max_request_bytes;
-                let Requests { requests, too_large } = Requests::encode(&batch, limit, &encode);
-                drop(batch);
-                queue.count_dropped(DropReason::TooLarge, too_large);
-                queue.finish(too_large);
+            while let Some(requests) = Requests::take(queue, self.config.max_request_bytes, &encode)
+            {
                 for EncodedRequest { items, body } in requests {
-                    let exported = transport.export(body).await;
-                    if exported.is_err() {
-                        queue.count_dropped(DropReason::Failed, items);
-                    }
-                    delivered &= exported.is_ok();
+                    let is_delivered = transport.export(body).await.is_ok();
+                    queue.count_dropped(DropReason::Failed, items * usize::from(!is_delivered));
+                    delivered &= is_delivered;
                     queue.finish(items);
                 }
             }

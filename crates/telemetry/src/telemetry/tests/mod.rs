@@ -112,10 +112,10 @@ impl Receiver {
         runtime.spawn(async move {
             for connection in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
-                let behaviour = match behaviour {
-                    Behaviour::SilentFirst if connection > 0 => Behaviour::Answer,
-                    Behaviour::SilentFirst => Behaviour::Silent,
-                    other => other,
+                let behaviour = match (matches!(behaviour, Behaviour::SilentFirst), connection) {
+                    (true, 0) => Behaviour::Silent,
+                    (true, _) => Behaviour::Answer,
+                    (false, _) => behaviour,
                 };
                 let peer = Peer { connection, certificate: None };
                 let state = Connection { behaviour, outbox: outbox.clone(), peer };
