@@ -54,11 +54,10 @@ impl Tunnel {
                 .await
                 .unwrap_or(Err(Ending::TimedOut(TimeoutKind::Total))),
         };
-        let ending = match upgraded {
+        match upgraded {
             Ok((client, upstream)) => copy(client, upstream, &observer, limits).await,
-            Err(ending) => ending,
-        };
-        observer.end(clock::now(), ending);
+            Err(ending) => observer.end(clock::now(), ending),
+        }
     }
 }
 
@@ -74,12 +73,14 @@ async fn upgraded(
     Ok((client, upstream))
 }
 
+/// Copies bytes until the tunnel ends, and reports its end. The report precedes the end of the client's connection, after
+/// which a shutdown no longer waits.
 async fn copy(
     client: Upgraded,
     upstream: Upgraded,
     observer: &RequestObserver,
     limits: BodyTimeouts,
-) -> Ending {
+) {
     let progress = Progress::default();
     let mut client = Observed::new(TokioIo::new(client), observer, Direction::Request, &progress);
     let mut upstream =
@@ -105,7 +106,7 @@ async fn copy(
         })
         .await
     };
-    match copied {
+    let ending = match copied {
         Err(ending) => ending,
         Ok(Ok(_)) => Ending::Complete,
         Ok(Err(_)) if upstream.failed => Ending::UpstreamFailed(UpstreamFailure::MidBody),
@@ -113,7 +114,8 @@ async fn copy(
             Ending::TimedOut(TimeoutKind::Send)
         }
         Ok(Err(_)) => observer.abandoned(),
-    }
+    };
+    observer.end(clock::now(), ending);
 }
 
 /// When bytes last moved through a tunnel, for its time limits. Times are in nanoseconds of the monotonic clock.
