@@ -12,7 +12,7 @@ use tokengauge_llm::content::{self, CapturePolicy, RequestCapture};
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::decode::ContentDecoder;
 use tokengauge_llm::dialect::{
-    Api, DetectedApi, Event, RateLimits, Realtime, RequestFacts, RequestReader,
+    Api, DetectedApi, Event, Operation, RateLimits, Realtime, RequestFacts, RequestReader,
 };
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{
@@ -21,7 +21,7 @@ use tokengauge_measure::record::{
 use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Direction, Ending, RequestHead, ResponseHead, RouteFacts};
-use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER};
+use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name};
 
 #[derive(Debug)]
 pub(super) struct ApiCall {
@@ -314,15 +314,14 @@ impl ApiCall {
     pub(super) fn is_contradicted(&self, bytes: u64) -> bool {
         let facts = &self.answer.facts;
         let is_read = self.body.as_ref().is_some_and(|body| !(body.is_lossy() || body.is_unread()));
+        let is_foreign = !facts.failed && facts.parse_errors.is_empty() && !facts.has_answer();
         !self.is_certain
             && self.api.has_answer_in_each_body()
             && self.status < 300
             && bytes > 0
             && is_read
             && self.session.is_none()
-            && !facts.failed
-            && facts.parse_errors.is_empty()
-            && !facts.has_answer()
+            && is_foreign
     }
 
     /// Returns the provider of the call.
@@ -390,9 +389,8 @@ impl ApiCall {
             ))
         });
         let facts = &mut self.answer.facts;
-        let is_fetched = self.api.operation() == dialect::Operation::FetchResponse;
-        let (usage, fetched_usage) =
-            if is_fetched { (None, facts.usage.map(Box::new)) } else { (facts.usage, None) };
+        let is_fetched = self.api.operation() == Operation::FetchResponse;
+        let usage = facts.usage.filter(|_| !is_fetched);
         Call {
             length_buckets: LengthBuckets::from_call(&request, usage.as_ref(), output.as_ref()),
             series,
@@ -404,7 +402,7 @@ impl ApiCall {
             service_tier: facts.service_tier.take(),
             system_fingerprint: facts.system_fingerprint.take(),
             usage,
-            fetched_usage,
+            fetched_usage: facts.usage.filter(|_| is_fetched).map(Box::new),
             timings: facts.timings,
             quota: self.quota,
             tokenizer: output.map(|_| facts.tokenizer()),
@@ -427,15 +425,13 @@ impl ApiCall {
         counted: &TokenCounts,
         complete: Completeness,
     ) -> Option<Output> {
-        // A count of 0 proves that no token was generated only if the whole response was observed, and if the response
-        // is not generated later.
+        // A count of 0 is a proof only if the whole response was observed, and if the response is not generated later.
         let seen = closing.record.outcome == Outcome::Ok
             && complete != Completeness::Unobserved
             && !self.facts().background;
         let usage = self.answer.facts.usage.as_ref();
         let answered = seen || counted.total > 0 || usage.is_some();
-        let generates = self.api.operation().generates();
-        (generates && answered).then(|| Output::reconcile(counted, usage))
+        (self.api.operation().generates() && answered).then(|| Output::reconcile(counted, usage))
     }
 
     fn rates(
@@ -444,18 +440,17 @@ impl ApiCall {
         output: Option<&Output>,
         complete: Completeness,
     ) -> Rates {
-        let Some(output) = output else {
-            return Rates::default();
-        };
+        let Some(output) = output else { return Rates::default() };
         if self.is_streamed() {
             let blocked = self.answer.timing.blocked_in_decode();
             let seen = complete != Completeness::Unobserved;
             return Rates::of_stream(&closing.record.points, output, blocked, seen);
         }
         // A session consists of many responses with silence between them, so it has no rate.
-        let one = closing.record.websocket.is_none() && complete == Completeness::True;
-        let rates = one.then(|| Rates::of_whole(&closing.record.points, output.tokens));
-        rates.unwrap_or_default()
+        if closing.record.websocket.is_some() || complete != Completeness::True {
+            return Rates::default();
+        }
+        Rates::of_whole(&closing.record.points, output.tokens)
     }
 
     fn complete(&self, closing: Closing<'_>, streamed: bool) -> Completeness {
@@ -484,10 +479,8 @@ impl ApiCall {
         limiter: &CardinalityLimiter,
     ) -> MetricLabels {
         let (route, identity) = (&open.route, &open.identity);
-        let label = |dimension, name: &Name| match is_confirmed {
-            true => limiter.admit(dimension, name),
-            false => limiter.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
-        };
+        let label =
+            |dimension, name: &Name| provider::label(limiter, dimension, name, is_confirmed);
         let requested = self.requested_model().or(self.answer.facts.model.as_ref());
         let model = requested
             .map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));

@@ -1,8 +1,9 @@
-//! The provider of a call, from the configuration, the host, the response headers or the API.
+//! Labels of a call: its provider, from the configuration, the host, the response headers or the API, and names from
+//! outside.
 
 use tokengauge_llm::dialect::{self, Api};
 use tokengauge_types::event::{Headers, RouteFacts};
-use tokengauge_types::label::Label;
+use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER};
 
 /// Sets the provider of a route from the response headers, if neither its configuration nor its host shows the
 /// provider.
@@ -18,6 +19,19 @@ pub(super) fn learn(route: &RouteFacts, headers: &Headers) {
 /// or of the API.
 pub(super) fn find(api: Api, route: &RouteFacts) -> Label {
     known(route).cloned().unwrap_or_else(|| Label::known(api.provider()))
+}
+
+/// Returns the label for a name from outside. A name that no response has confirmed gets no new label.
+pub(super) fn label(
+    limiter: &CardinalityLimiter,
+    dimension: Dimension,
+    name: &Name,
+    is_confirmed: bool,
+) -> Label {
+    match is_confirmed {
+        true => limiter.admit(dimension, name),
+        false => limiter.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
+    }
 }
 
 fn known(route: &RouteFacts) -> Option<&Label> {

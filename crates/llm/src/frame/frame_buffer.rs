@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::shortener::Shortener;
+use super::shortener::{Shortener, append};
 use super::{Frame, ParseError};
 
 /// Buffer for the part of a frame that has arrived. A frame that exceeds the size limit is shortened while it arrives.
@@ -79,15 +79,4 @@ impl FrameBuffer {
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity() + self.oversize.as_ref().map_or(0, |shortener| shortener.capacity())
     }
-}
-
-/// Appends `piece` to `kept`. The caller ensures that the result has at most `cap` bytes. The capacity of the vector
-/// doubles when it is full, but never exceeds `cap`.
-pub fn append(kept: &mut Vec<u8>, piece: &[u8], cap: usize) {
-    let needed = kept.len() + piece.len();
-    if needed > kept.capacity() {
-        let room = (kept.capacity() * 2).min(cap).max(needed);
-        kept.reserve_exact(room - kept.len());
-    }
-    kept.extend_from_slice(piece);
 }

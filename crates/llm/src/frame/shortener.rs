@@ -7,8 +7,6 @@
 
 use memchr::memchr2;
 
-use super::frame_buffer::append;
-
 /// Divides the size limit of a frame. The quotient is the target size of a shortened message: 128 KiB for 1 MiB.
 const LIMIT_DIVISOR: usize = 8;
 
@@ -276,6 +274,17 @@ impl Shortener {
         self.is_broken = true;
         self.kept = Vec::new();
     }
+}
+
+/// Appends `piece` to `kept`. The caller ensures that the result has at most `cap` bytes. The capacity of the vector
+/// doubles when it is full, but never exceeds `cap`.
+pub fn append(kept: &mut Vec<u8>, piece: &[u8], cap: usize) {
+    let needed = kept.len() + piece.len();
+    if needed > kept.capacity() {
+        let room = (kept.capacity() * 2).min(cap).max(needed);
+        kept.reserve_exact(room - kept.len());
+    }
+    kept.extend_from_slice(piece);
 }
 
 #[cfg(test)]

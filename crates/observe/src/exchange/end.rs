@@ -48,14 +48,7 @@ impl Exchange {
         if self.head.is_none() {
             self.select_api(true);
         }
-        if let Some(call) = &mut self.call {
-            call.request_end(false);
-            call.response_end(at, ending == Ending::Complete, &mut self.points, out);
-        }
-        if ending == Ending::Complete {
-            self.call.take_if(|call| call.is_contradicted(self.response_bytes));
-            self.call.iter_mut().for_each(|call| call.require_answer());
-        }
+        self.end_call(at, ending == Ending::Complete, out);
         let websocket = self.websocket().copied();
         let (outcome, error_source, error_type) = match &websocket {
             Some(socket) => {
@@ -108,6 +101,23 @@ impl Exchange {
             .anomalies
             .extend(broke_off.iter().filter(|(is, _)| *is).map(|(_, anomaly)| (*anomaly, 1)));
         record
+    }
+
+    /// Ends the parsing of the call. The request becomes plain HTTP if its complete response contradicts the API.
+    fn end_call(
+        &mut self,
+        at: MonotonicInstant,
+        is_complete: bool,
+        out: &mut impl FnMut(LiveSample),
+    ) {
+        if let Some(call) = &mut self.call {
+            call.request_end(false);
+            call.response_end(at, is_complete, &mut self.points, out);
+        }
+        if is_complete {
+            self.call.take_if(|call| call.is_contradicted(self.response_bytes));
+            self.call.iter_mut().for_each(|call| call.require_answer());
+        }
     }
 
     fn answered(&self, ending: Ending) -> ResponseSummary {

@@ -43,7 +43,7 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
     Direction, Ending, ExchangeId, ObserverEvent, RequestHead, TimestampedEvent,
 };
-use tokengauge_types::label::{CardinalityLimiter, Label};
+use tokengauge_types::label::{CardinalityLimiter, OTHER};
 
 /// Receivers of finished requests.
 pub struct Sinks {
@@ -278,6 +278,9 @@ impl InFlightRequests {
                 continue;
             };
             let key = ModelKey::from_labels(&labels);
+            if key.model.as_str() == OTHER {
+                continue;
+            }
             self.load.keep(&key, at);
             let counts = streams.entry(key).or_default();
             match is_stalled {

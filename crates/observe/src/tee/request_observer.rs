@@ -134,7 +134,7 @@ impl RequestObserver {
         }
         state.with_shard(|shard| {
             let gap = state.gap(direction);
-            if gap.load(Ordering::Relaxed) > 0 && shard.has_body_room() {
+            if gap.load(Ordering::Relaxed) > 0 && shard.can_end_gap(bytes.len()) {
                 state.push_gaps(shard, at);
             }
             let is_in_gap = gap.load(Ordering::Relaxed) > 0;

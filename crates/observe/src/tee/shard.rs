@@ -76,10 +76,21 @@ impl Shard {
         }
     }
 
-    /// Returns whether body data takes less than ¾ of its room. Beyond, gaps of the body stay open, because a body that
-    /// is observed in many small pieces is of no use.
+    /// Returns whether body data takes less than ¾ of its room.
     pub(super) fn has_body_room(&self) -> bool {
         self.weight() < self.limit - self.body_room / 4
+    }
+
+    /// Returns whether a gap can end, so that the next `len` bytes of its body are observed. Beyond ¾ of the room, gaps
+    /// stay open, because a body that is observed in many small pieces is of no use.
+    pub(super) fn can_end_gap(&self, len: usize) -> bool {
+        self.has_body_room() && self.fits(ENTRY_WEIGHT + len, len)
+    }
+
+    /// Returns whether there is room for `more` bytes with a chunk of `len` bytes.
+    fn fits(&self, more: usize, len: usize) -> bool {
+        let reserved = if len > SMALL_CHUNK { self.body_room / 4 } else { 0 };
+        self.weight() + ENTRY_WEIGHT + more + reserved <= self.limit
     }
 
     /// Returns whether the buffer has room for all control events of another request.
@@ -153,8 +164,7 @@ impl Shard {
         let Ok(len) = u32::try_from(bytes.len()) else {
             return false;
         };
-        let reserved = if bytes.len() > SMALL_CHUNK { self.body_room / 4 } else { 0 };
-        if self.weight() + ENTRY_WEIGHT + bytes.len() + reserved > self.limit {
+        if !self.fits(bytes.len(), bytes.len()) {
             return false;
         }
         let event = ObserverEvent::Body { direction, len, blocked };

@@ -102,6 +102,9 @@ const FAILED: u64 = 500;
 /// Plays 16 responses of 3.2 MB and 500 failures of another client while the observer does not run.
 fn play_failures_beside_huge_responses(late: &Late) {
     let text = "多语言 текст متن ".repeat(110_000);
+    let text = format!(
+        r#"{{"choices":[{{"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]}}"#
+    );
     let huge: Vec<_> = (0..16).map(|_| late.open("/v1/chat/completions", 1_000)).collect();
     for exchange in &huge {
         respond(exchange, 1_000, 200);

@@ -68,7 +68,11 @@ fn counts_the_output_if_the_reported_output_is_contradictory() {
         assert_eq!(output(&call(usage)), (10.0, Some(Source::Counted), 0), "{usage}");
     }
     let filler = r#"{"prompt_tokens":90,"completion_tokens":12,"total_tokens":0}"#;
-    assert_eq!(output(&call(filler)).0, 12.0, "a total of 0 is no report");
+    assert_eq!(
+        output(&call(filler)),
+        (12.0, Some(Source::Reported), 0),
+        "a total of 0 is no report"
+    );
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn each_response_of_a_session_is_a_call() {
         assert_eq!(call.response_id, Name::new(id));
         assert_eq!(call.response_model, Name::new("gpt-5-2025"));
         assert_eq!(call.request.max_tokens, Some(50));
-        assert_eq!(call.finish_reasons, [Name::new("completed").unwrap()]);
+        assert!(call.finish_reasons().eq([&Name::new("completed").unwrap()]));
         let usage = call.usage.unwrap();
         assert_eq!(
             (usage.input, usage.output, usage.cache_read),

@@ -62,7 +62,7 @@ metrics! {
     STREAM_STALLED "tokengauge.stream.stalled" Gauge "{stream}" by [ROUTE_KEY, &[STALL_PHASE]] times 2,
         "Streams that are stalled.";
     ACTIVE_STREAMS "tokengauge.active_streams" UpDownCounter "{stream}" by [MODEL_KEY, &[STATE]] times 2,
-        "Streams in flight that await a token, by model: flowing, or stalled as in tokengauge.stream.stalled. The model is `other` until the upstream has accepted it.";
+        "Streams in flight that await a token, by model: flowing, or stalled as in tokengauge.stream.stalled. Without streams of models that the upstream has not accepted yet.";
     STREAM_MAX_IDLE_TIME "tokengauge.stream.max_idle_time" Gauge "s" by [ROUTE_KEY, &[STALL_PHASE]] times 2,
         "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.";
     STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL, &[STALL_PHASE, STALL_KIND]] buckets SECONDS times 4,

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use crc32fast::Hasher;
 
 use super::{CHECKSUM_BYTES, PRELUDE_BYTES, Prelude, headers};
-use crate::frame::frame_buffer::append;
 use crate::frame::shortener::Shortener;
+use crate::frame::shortener::append;
 use crate::frame::{Frame, ParseError};
 
 /// Divides the size limit of a frame. The quotient is the size limit of the headers: 128 KiB for 1 MiB, as AWS states.
@@ -115,10 +115,10 @@ impl LargeMessage {
         };
         let error = Frame::ParseError(ParseError::BadFrame);
         let frame = headers::frame(&self.headers, payload.as_deref().unwrap_or_default());
-        match frame.unwrap_or(error) {
-            // The message was reported as too large, and nothing is left of its payload.
-            Frame::Event { .. } if payload.is_none() => {}
-            frame => out(frame),
+        let frame = frame.unwrap_or(error);
+        // Otherwise the message was reported as too large, and nothing is left of its payload.
+        if payload.is_some() || !matches!(frame, Frame::Event { .. }) {
+            out(frame);
         }
         true
     }

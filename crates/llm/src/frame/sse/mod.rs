@@ -21,8 +21,8 @@ use std::borrow::Cow;
 use large_event::LargeEvent;
 use memchr::{memchr, memchr2};
 
-use super::frame_buffer::append;
 use super::scan::{Scanner, Stop};
+use super::shortener::append;
 use super::{Frame, ParseError};
 
 #[derive(Debug)]

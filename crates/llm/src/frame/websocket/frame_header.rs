@@ -1,7 +1,7 @@
 //! Parses the header of a WebSocket frame, which contains its type, payload length and mask.
 
 use super::SkipReason;
-use crate::frame::frame_buffer::append;
+use crate::frame::shortener::append;
 
 /// Maximum size of a frame header in bytes: 2 bytes, up to 8 bytes of extended length, and 4 bytes of mask.
 const MAX_HEADER_BYTES: usize = 14;

@@ -12,8 +12,7 @@ mod frame_header;
 use frame_header::{Content, Frame, FrameHeader, Kind};
 
 use super::ParseError;
-use super::frame_buffer::append;
-use super::shortener::Shortener;
+use super::shortener::{Shortener, append};
 use crate::decode::MessageInflater;
 
 /// Maximum size in bytes of a buffer that is kept for the next message. Many text messages of a few hundred bytes can

@@ -112,7 +112,7 @@ fn before_headers() -> Vec<Row> {
             &[("LLMRequestsCancelled", 11)],
         )
         .with_streams(&[
-            ("LLMModelStalled", 5),
+            ("LLMModelStalled", 3),
             ("LLMQueueGrowing", 7),
             ("LLMStreamsStalled", 3),
             ("LLMThroughputCollapse", 4),
@@ -190,7 +190,7 @@ fn responses() -> Vec<Row> {
             &[("LLMRequestsCancelled", 11)],
         )
         .with_streams(&[
-            ("LLMModelStalled", 4),
+            ("LLMModelStalled", 3),
             ("LLMOutputTPSAnomaly", 16),
             ("LLMStreamsStalled", 3),
         ]),
@@ -200,7 +200,7 @@ fn responses() -> Vec<Row> {
             DOWN,
         )
         .with_streams(&[
-            ("LLMModelStalled", 4),
+            ("LLMModelStalled", 3),
             ("LLMOutputTPSAnomaly", 16),
             ("LLMStreamsStalled", 3),
         ]),
