@@ -54,6 +54,7 @@ mod load;
 mod prices;
 mod proxy_env;
 mod raw;
+mod raw_logs;
 mod relative_paths;
 mod renamed_keys;
 mod resolve;

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ExportProtocol;
 use super::bounded::{Bounded, BoundedInt, BoundedSize, BoundedTime, DAY, HOUR, MINUTE, SECOND};
 use super::deserialize::Field;
+pub(super) use super::raw_logs::{Log, RequestLog};
 use super::value::{
     Address, Currency, EngineChoice, HeaderValue, ListenAddr, MoneyAmount, Ratio, ThresholdValue,
     TimeLimit,
 };
-use super::{ExportProtocol, LogFormat, LogLevel};
 use crate::forward::{Propagator, Protocol, Retry};
 use crate::route::TraceHeaders;
 use tokengauge_measure::slo::{Exclusion, Preset};
@@ -463,35 +464,6 @@ pub(super) struct Limits {
     /// Maximum size of the headers of a request or a response.
     // Most servers accept 8 KiB. The buffers of an HTTP/1 connection grow with the limit.
     pub(super) header_size: Field<BoundedSize<{ 8 << 10 }, { 1 << 20 }>>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Log {
-    /// The least severe level that is logged.
-    pub(super) level: Field<LogLevel>,
-    /// The format of a line.
-    pub(super) format: Field<LogFormat>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["path"]))]
-pub(super) struct RequestLog {
-    /// A file, or stdout.
-    pub(super) path: Field<PathBuf>,
-    /// File rotation.
-    pub(super) rotate: Field<Rotation>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Rotation {
-    /// Rotates a file when it reaches this size.
-    // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
-    pub(super) size: Field<BoundedSize<{ 1 << 20 }, { 1 << 40 }>>,
-    /// Number of rotated files to keep. path.1 is the newest.
-    pub(super) max_files: Field<BoundedInt<0, 1_000>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

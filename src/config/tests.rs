@@ -389,6 +389,7 @@ fn needs_only_an_upstream() {
     let listen = tokengauge_listen::Config::at(tokengauge_listen::Address::Tcp(
         "127.0.0.1:4000".parse().unwrap(),
     ));
+    let listen = tokengauge_listen::Config { marks_large_headers: true, ..listen };
     assert_eq!(config.listeners, [listen]);
     assert_eq!(config.admin.address.to_string(), "127.0.0.1:4001");
     let [upstream] = config.upstreams.as_slice() else {

@@ -10,6 +10,7 @@ use tokio::time::{self, Instant, MissedTickBehavior};
 use super::errors::ConfigErrors;
 use super::load::load_text;
 use super::{Config, RunArgs, file};
+use tokengauge_listen::HeaderLimits;
 use tokengauge_llm::count::Tokenizers;
 
 /// Interval at which the files are read. Polling is needed, because inotify does not report the change of a ConfigMap:
@@ -130,7 +131,7 @@ pub const RESTART_KEYS: [&str; 8] = [
 /// Returns the [`RESTART_KEYS`] whose values differ.
 pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let has_changed = [
-        old.listeners != new.listeners,
+        listeners(old) != listeners(new),
         old.admin != new.admin,
         old.slo_state != new.slo_state,
         old.labels != new.labels,
@@ -141,6 +142,15 @@ pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str
     ];
     let keys = RESTART_KEYS.into_iter().zip(has_changed);
     keys.filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
+}
+
+/// Returns the keys below `listeners`. The header limits of a listener are keys of `limits`.
+fn listeners(config: &Config) -> Vec<tokengauge_listen::Config> {
+    let without_limits = |listener: &tokengauge_listen::Config| tokengauge_listen::Config {
+        headers: HeaderLimits::DEFAULT,
+        ..listener.clone()
+    };
+    config.listeners.iter().map(without_limits).collect()
 }
 
 /// Returns the files that the configuration names and that the proxy watches for changes.

@@ -87,7 +87,6 @@ pub(super) fn resolve(
     let identity = identity::resolve(&mut file.identity, errors);
     let known =
         objectives::Known { routes: &routing.route_names, has_tenants: identity.tenant.is_some() };
-    let log = file.log.or_insert_default();
     let limits = file.limits.or_insert_default();
     let mut config = Config {
         listeners,
@@ -96,10 +95,7 @@ pub(super) fn resolve(
         trace,
         propagators,
         ignored_propagators,
-        log: Log {
-            level: log.level.merge(args.log_level),
-            format: log.format.merge(args.log_format),
-        },
+        log: log(file.log.or_insert_default(), args),
         objectives: objectives::resolve(&mut file.slos, args.slos, known, errors),
         slo_state: objectives::state(&file.slo_state, errors),
         tokenizers: tokenizers::resolve(&mut file.tokenizers, layers.tokenizers, errors),
@@ -114,10 +110,7 @@ pub(super) fn resolve(
         identity_key: environment(IDENTITY_KEY_VARIABLE).map(|key| Secret::new(&key)),
         labels: labels(file.cardinality_limits.or_insert_default()),
         observer_memory: limits.observer_memory.or(OBSERVER_MEMORY).0,
-        header_limits: HeaderLimits {
-            max_lines: limits.header_lines.or(HeaderLimits::MAX_LINES),
-            max_bytes: limits.header_size.or(ByteSize(HeaderLimits::MAX_BYTES)).0,
-        },
+        header_limits: header_limits(limits),
         drain: grace_period(&mut file.shutdown_grace_period, args, errors),
         request_log: request_log(&mut file.request_log, args, errors),
         drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
@@ -130,6 +123,17 @@ pub(super) fn resolve(
     config.set_header_limits(config.header_limits);
     config.set_resolved_file(file);
     config
+}
+
+fn log(log: &mut raw::Log, args: &RunArgs) -> Log {
+    Log { level: log.level.merge(args.log_level), format: log.format.merge(args.log_format) }
+}
+
+fn header_limits(limits: &mut raw::Limits) -> HeaderLimits {
+    HeaderLimits {
+        max_lines: limits.header_lines.or(HeaderLimits::MAX_LINES),
+        max_bytes: limits.header_size.or(ByteSize(HeaderLimits::MAX_BYTES)).0,
+    }
 }
 
 /// Adds the digest of its certificate file to each upstream, so that a changed file counts as a changed upstream.
