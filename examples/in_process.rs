@@ -72,7 +72,7 @@ fn print_record(record: &Record) {
     let Some(call) = &record.call else { return };
     let text = |name: &Option<_>| name.as_ref().map_or_else(String::new, ToString::to_string);
     println!("model                  {}", text(&call.response_model));
-    println!("finish reason          {}", text(&call.finish_reasons.first().cloned()));
+    println!("finish reason          {}", text(&call.finish_reasons().next().cloned()));
     if let Some(output) = &call.output {
         println!("output tokens          {} ({} counted)", output.tokens, output.counted);
     }

@@ -96,6 +96,17 @@ async fn a_rotated_ca_file_is_trusted_after_sighup() {
     }
 }
 
+/// Returns the request headers of the next scrape that trusts the certificate. A scrape that began before the reload does
+/// not trust a new certificate.
+async fn accept_scrape(certificate: &Certificate, engine: &Backend) -> String {
+    loop {
+        let accepting = certificate.acceptor().accept(engine.accept().await.0);
+        if let Ok(stream) = accepting.await {
+            return Raw(stream).read_head().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_rotated_ca_file_is_trusted_for_engine_metrics_after_sighup() {
     let certificate = Certificate::new();
@@ -108,16 +119,7 @@ async fn a_rotated_ca_file_is_trusted_for_engine_metrics_after_sighup() {
     let (_directory, file) = configuration(&upstream, "");
     let process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
     for round in 0..2 {
-        let scrape = async {
-            loop {
-                let accepting = certificate.acceptor().accept(engine.accept().await.0);
-                // A scrape that began before the reload does not trust the new certificate.
-                if let Ok(stream) = accepting.await {
-                    return Raw(stream).read_head().await;
-                }
-            }
-        };
-        let head = within("a scrape", scrape).await;
+        let head = within("a scrape", accept_scrape(&certificate, &engine)).await;
         assert!(head.starts_with("GET /metrics "), "round {round}: {head}");
         certificate.rotate();
         reloaded(&process, "configuration reloaded").await;

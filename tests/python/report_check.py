@@ -159,7 +159,7 @@ def row(line, call):
             "cached": usage["cache_read"],
         },
         "cost": (cost["currency"], cost["amount"]) if cost else None,
-        "finish": call["response"]["finish_reasons"][0],
+        "finish": next(iter(call["response"].get("finish_reasons", [])), None),
         "quality": next(iter(call["choices"])),
         "bands": (band(usage["input"]), band(call["output"]["tokens"])),
     }

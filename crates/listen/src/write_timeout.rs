@@ -97,11 +97,8 @@ mod tests {
         let mut stream = WriteTimeout::new(stream, Duration::from_millis(50));
         let writing = async {
             let piece = vec![b'x'; 64 << 10];
-            loop {
-                if let Err(error) = stream.write_all(&piece).await {
-                    return error.kind();
-                }
-            }
+            while stream.write_all(&piece).await.is_ok() {}
+            stream.write_all(&piece).await.unwrap_err().kind()
         };
         let failed = tokio::time::timeout(Duration::from_secs(30), writing).await.unwrap();
         assert_eq!(failed, io::ErrorKind::TimedOut);

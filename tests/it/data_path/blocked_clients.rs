@@ -160,7 +160,7 @@ impl Scene {
             let mut upstream = backend.accept().await;
             upstream.read_head().await;
             upstream.write(ENDLESS).await;
-            tokio::spawn(pour(upstream))
+            upstream
         };
         let asking = async {
             match transport {
@@ -182,7 +182,8 @@ impl Scene {
                 }
             }
         };
-        let (pouring, stuck) = tokio::join!(answering, asking);
+        let (upstream, stuck) = tokio::join!(answering, asking);
+        let pouring = tokio::spawn(pour(upstream));
         Self { backend, proxy, stuck, pouring }
     }
 

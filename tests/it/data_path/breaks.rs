@@ -188,7 +188,7 @@ async fn headers_before_a_reset_reach_the_client() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_loses_nothing_that_a_client_of_http2_reads_late() {
     // More than the initial window of a stream, and less than the buffers between upstream and client.
-    const LENGTH: usize = 100_000;
+    const LENGTH: usize = 80_000;
     let (backend, proxy) = Proxy::with_backend().await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
     let handshake = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -199,7 +199,7 @@ async fn a_reset_loses_nothing_that_a_client_of_http2_reads_late() {
     let answering = async {
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
-        upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 100001\r\n\r\n").await;
+        upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 80001\r\n\r\n").await;
         upstream.write(vec![b'x'; LENGTH]).await;
         upstream.0.set_zero_linger().unwrap();
     };

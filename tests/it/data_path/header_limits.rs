@@ -146,6 +146,32 @@ async fn requests_are_forwarded_up_to_the_exact_limit() {
     }
 }
 
+/// Checks whether a response with these headers arrives, or is replaced by an error.
+async fn check_response(
+    (client, upstream): (Protocol, Protocol),
+    headers: HeaderMap,
+    is_allowed: bool,
+) {
+    let case = format!("{client:?} {upstream:?} {}", headers.len());
+    let length = HeaderValue::from_static("0");
+    let mut sent = headers.clone();
+    sent.insert("content-length", length);
+    let mut proxy = proxy(upstream, sent).await;
+    let response = ask(&proxy, client, HeaderMap::new()).await;
+    let words = proxy.words().await;
+    if is_allowed {
+        assert_eq!(response.status(), 200, "{case} {:?}", response.body());
+        assert!(response.headers().len() >= headers.len(), "{case}");
+        return;
+    }
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY, "{case}");
+    let error = error_of(&response);
+    assert_eq!(error["error"]["type"], "tokengauge_upstream_protocol", "{case}");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("limits.header_size"), "{case}: {message}");
+    assert!(words[0].ends_with("Own(502) End(UpstreamFailed(Protocol))"), "{case}: {words:?}");
+}
+
 #[tokio::test]
 async fn responses_are_forwarded_up_to_the_exact_limit() {
     // The upstream adds the number of received headers, and hyper adds the length of the body.
@@ -164,27 +190,7 @@ async fn responses_are_forwarded_up_to_the_exact_limit() {
                 (sized(2 * most_bytes), false),
                 (lines(4 * most), false),
             ] {
-                let case = format!("{client:?} {upstream:?} {}", headers.len());
-                let length = HeaderValue::from_static("0");
-                let mut sent = headers.clone();
-                sent.insert("content-length", length);
-                let mut proxy = proxy(upstream, sent).await;
-                let response = ask(&proxy, client, HeaderMap::new()).await;
-                let words = proxy.words().await;
-                if is_allowed {
-                    assert_eq!(response.status(), 200, "{case} {:?}", response.body());
-                    assert!(response.headers().len() >= headers.len(), "{case}");
-                    continue;
-                }
-                assert_eq!(response.status(), StatusCode::BAD_GATEWAY, "{case}");
-                let error = error_of(&response);
-                assert_eq!(error["error"]["type"], "tokengauge_upstream_protocol", "{case}");
-                let message = error["error"]["message"].as_str().unwrap();
-                assert!(message.contains("limits.header_size"), "{case}: {message}");
-                assert!(
-                    words[0].ends_with("Own(502) End(UpstreamFailed(Protocol))"),
-                    "{case}: {words:?}"
-                );
+                check_response((client, upstream), headers, is_allowed).await;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{Call, Completeness, Outcome, Output, Record};
 use tokengauge_measure::timing::LiveSample;
-use tokengauge_types::event::{Direction, Ending, ErrorSource};
+use tokengauge_types::event::{Direction, Ending, ErrorSource, TimeoutKind};
 
 use super::Played;
 use super::words::Scene;
@@ -78,7 +78,14 @@ fn outcome_makes_sense(record: &Record) {
     let fits = match record.outcome {
         Outcome::Ok => true,
         Outcome::Cancelled => record.error_source == ErrorSource::Client,
-        Outcome::Timeout => record.error_source == ErrorSource::Upstream,
+        Outcome::Timeout => {
+            let is_unread = matches!(
+                record.ending,
+                Ending::TimedOut(TimeoutKind::Send | TimeoutKind::TotalUnread)
+            );
+            let expected = if is_unread { ErrorSource::Client } else { ErrorSource::Upstream };
+            record.error_source == expected
+        }
         Outcome::Truncated => {
             matches!(record.error_source, ErrorSource::Upstream | ErrorSource::Proxy)
         }

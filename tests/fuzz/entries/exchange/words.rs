@@ -18,7 +18,7 @@ use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name
 use super::Played;
 use crate::entries::script::{Script, in_pieces};
 
-pub const ENDINGS: [Ending; 19] = [
+pub const ENDINGS: [Ending; 22] = [
     Ending::Complete,
     Ending::ClientDisconnected,
     Ending::RequestBodyFailed,
@@ -32,6 +32,8 @@ pub const ENDINGS: [Ending; 19] = [
     Ending::TimedOut(TimeoutKind::ResponseHeader),
     Ending::TimedOut(TimeoutKind::Idle),
     Ending::TimedOut(TimeoutKind::Total),
+    Ending::TimedOut(TimeoutKind::TotalUnread),
+    Ending::TimedOut(TimeoutKind::Send),
     Ending::Rejected(RejectReason::NoRoute),
     Ending::Rejected(RejectReason::BadRequest),
     Ending::Rejected(RejectReason::HeadersTooLarge),
