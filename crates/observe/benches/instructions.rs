@@ -110,9 +110,10 @@ fn observe_stream(count: usize) {
     Stage::new(true).exchange(STREAM_REQUEST, "text/event-stream", &chunks);
 }
 
-/// Observes streams that only end.
+/// Observes streams that only end. A stream without any choice would be an error, which costs more.
 fn open_and_close(count: usize) {
-    let (mut stage, end) = (Stage::new(true), ["data: [DONE]\n\n".to_owned()]);
+    let end = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let (mut stage, end) = (Stage::new(true), [end.to_owned()]);
     for _ in 0..count {
         stage.exchange(STREAM_REQUEST, "text/event-stream", &end);
     }
