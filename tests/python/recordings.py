@@ -65,11 +65,15 @@ def amended(truth):
     # Newer responses of Cohere report reasoning tokens.
     if truth["api"].startswith("cohere.") and (raw.get("tokens") or {}).get("reasoning_tokens"):
         usage["reasoning_tokens"] = raw["tokens"]["reasoning_tokens"]
-    # llama.cpp reports the usage of each choice, and the recorded truth is the last report. The choices of the one such recording have the same
-    # number of tokens.
-    reports = truth.get("n_usage_objects") or 0
-    if truth["provider"] == "llamacpp" and reports > 1 and reports == truth["n_choices"]:
-        usage["output_tokens"] *= reports
+    # Anthropic bills the sum of these iterations. The recorded truth is the usage of the last one.
+    billed = [it for it in raw.get("iterations") or [] if it["type"] in ("compaction", "message")]
+    if any(it["type"] == "compaction" for it in billed):
+        for kind in ("input_tokens", "output_tokens"):
+            usage[kind] = sum(it[kind] for it in billed)
+    # A part that exceeds the whole is no report, and the output is then counted.
+    if (usage.get("reasoning_tokens") or 0) > (usage.get("output_tokens") or 0) and usage.get("output_includes_reasoning"):
+        usage["reasoning_tokens"] = None
+        truth["contradictory"] = True
     # Google ends every stream with a finish reason or an error of a known type, unless the prompt was blocked. A stream without either was
     # truncated.
     is_google, is_stream = truth["provider"] in ("gemini", "vertex"), truth["framing"] in STREAMS
