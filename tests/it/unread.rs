@@ -135,13 +135,20 @@ async fn memory_per_client(client: u8, upstream: u8, uploads: bool, route: &str)
     (process.peak_memory() - before) / 1024 / CLIENTS
 }
 
+/// Returns the part of the budget for HTTP/2 windows that each of 100 streams has, in KiB. The window of a stream follows
+/// the round trip, which can be long on a busy machine. The budget limits all windows together to 32 MiB.
+const fn window_share(version: u8) -> u64 {
+    if version == 2 { (32 << 10) / 100 } else { 0 }
+}
+
 /// A client that does not read its response costs the proxy small buffers, whichever versions of HTTP both sides use.
 /// The rest waits in the kernel and at the upstream.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_clients_that_do_not_read() {
     for (client, upstream) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
         let each = memory_per_client(client, upstream, false, "").await;
-        assert!(each < 160, "HTTP/{client} client, HTTP/{upstream} upstream: {each} KiB");
+        let most = 160 + window_share(upstream);
+        assert!(each < most, "HTTP/{client} client, HTTP/{upstream} upstream: {each} KiB");
     }
 }
 
@@ -150,7 +157,8 @@ async fn many_clients_that_do_not_read() {
 async fn many_uploads_that_upstreams_do_not_read() {
     for (client, upstream) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
         let each = memory_per_client(client, upstream, true, "").await;
-        assert!(each < 240, "HTTP/{client} client, HTTP/{upstream} upstream: {each} KiB");
+        let most = 240 + window_share(client);
+        assert!(each < most, "HTTP/{client} client, HTTP/{upstream} upstream: {each} KiB");
     }
 }
 
@@ -160,6 +168,6 @@ async fn many_uploads_that_wait_in_the_queue() {
     let route = ", concurrency_limit: {max_in_flight: 1, max_queue: 1000, queue_timeout: 10m}";
     for client in [1, 2] {
         let each = memory_per_client(client, 1, true, route).await;
-        assert!(each < 200, "HTTP/{client} client: {each} KiB");
+        assert!(each < 200 + window_share(client), "HTTP/{client} client: {each} KiB");
     }
 }
