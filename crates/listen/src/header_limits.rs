@@ -1,6 +1,6 @@
 //! Maximum size of the headers of a message, for HTTP/1 and HTTP/2 alike.
 //!
-//! hyper and h2 have limits of their own, which count differently and reject a message without a trace. They are set
+//! hyper and h2 have separate limits, which count differently and reject a message without a trace. They are set
 //! higher here, and protect the memory of the proxy. The exact limit is checked after a message was parsed.
 
 use http::header::HOST;
@@ -36,7 +36,7 @@ const FIRST_LINE: usize = 4 << 10;
 
 impl HeaderLimits {
     /// Default number of lines: five times what Envoy, Apache and hyper allow. Requests through several gateways carry
-    /// more than 100 lines, and some providers report each rate limit in a line of its own.
+    /// more than 100 lines, and some providers report each rate limit in a separate line.
     pub const MAX_LINES: usize = 500;
     /// Default size, about the same as in Envoy (60 KiB), and twice that of nginx. Several signed tokens fit.
     pub const MAX_BYTES: usize = 64 << 10;

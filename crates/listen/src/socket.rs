@@ -114,7 +114,7 @@ pub(super) fn is_connection_error(error: &io::Error) -> bool {
     )
 }
 
-/// Listens on a TCP address. `[::]` stands for all addresses of the host: it accepts IPv4 clients too, regardless of the
+/// Listens on a TCP address. `[::]` means all addresses of the host: it accepts IPv4 clients too, regardless of the
 /// sysctl `net.ipv6.bindv6only`, and a host without IPv6 listens on `0.0.0.0` instead.
 ///
 /// # Errors

@@ -159,7 +159,7 @@ fn add_sidecar(
     Ok((change, takeover))
 }
 
-/// Returns the user of the sidecar. On OpenShift, the sidecar has no user id of its own, because the security context
+/// Returns the user of the sidecar. On OpenShift, the sidecar sets no user id, because the security context
 /// constraint restricted-v2 accepts only ids of the namespace's range. In a pod that runs as root, the sidecar always has
 /// one, because it would inherit root.
 fn sidecar_user(edit: &mut Edit, config: &SidecarConfig, is_on_openshift: bool) -> RunAsUser {

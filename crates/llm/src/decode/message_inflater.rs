@@ -34,7 +34,7 @@ enum State {
     ),
     /// The sender has ended its deflate stream with the current message. The next message begins a new one.
     Ended,
-    /// Not usable until the end of the message, or for ever with context takeover.
+    /// Not usable until the end of the message, or of the connection with context takeover.
     Failed,
 }
 

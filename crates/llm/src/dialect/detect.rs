@@ -131,7 +131,7 @@ pub fn is_hint(hint: &str) -> bool {
     family || Api::ALL.iter().any(|api| api.as_str() == hint)
 }
 
-/// Returns whether nothing but a call of `found` can have this target. Other targets only look like a call: many
+/// Returns whether only a call of `found` can have this target. Other targets only look like a call: many
 /// services have paths such as `/api/chat` or `/surveys/4/responses`.
 pub fn is_certain(facts: &RequestTarget<'_>, found: &DetectedApi) -> bool {
     let has_header = facts.anthropic && found.api.family() == Family::Anthropic;
