@@ -29,6 +29,11 @@ pub fn states_error(word: &str) -> bool {
 pub struct HasError(pub bool);
 
 impl<'de> FromAny<'de> for HasError {
+    /// Other values, such as `false` or `0`, are no error.
+    fn misfit() -> Self {
+        Self::default()
+    }
+
     fn copied(text: &str) -> Self {
         Self(states_error(text))
     }

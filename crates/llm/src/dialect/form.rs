@@ -203,7 +203,8 @@ impl Form {
 
     fn emit(&self, value: Value<'_>, out: &mut impl ValueSink<RequestField>) {
         for field in self.paths.fields(self.field) {
-            out(field, Found { position: Position::default(), value });
+            let position = Position::default();
+            out(field, Found { position, value, is_skipped: false, is_repeated: false });
         }
     }
 }

@@ -9,10 +9,11 @@ use serde::Deserialize;
 
 use super::emit::{Preamble, emit_call, emit_text, emit_timings, emit_usage};
 use super::errors::HasError;
-use super::json::{Found, JsonScanner, Outcome, Paths, Value};
-use super::lenient::{Count, JsonText, Number, Text};
+use super::json::{Expected, Found, JsonScanner, Outcome, Paths, Typed, Value, deliver};
+use super::lenient::{self, JsonText, Number, Text};
 use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
-use super::response::{ErrorReport, Format, FormatReader, Message};
+use super::response::{ErrorReport, Format, FormatReader, Message, report_misfit};
+use super::token_count::TokenCount;
 use super::{Api, Event, EventSink, Part, Reader, Timings, Usage};
 use crate::budget::RequestBudget;
 use crate::frame::ParseError;
@@ -48,6 +49,18 @@ pub enum LmStudioField {
     Content,
     Tool,
     Arguments,
+}
+
+impl Typed for LmStudioField {
+    fn expected(self) -> Expected {
+        match self {
+            Self::Model | Self::Id | Self::ItemType | Self::Tool => {
+                Expected::Text { is_generated: false }
+            }
+            Self::Content | Self::Arguments => Expected::Text { is_generated: true },
+            Self::Stats => Expected::Container { may_be_text: true },
+        }
+    }
 }
 
 /// Paths of the values in a JSON body. The last event of a stream wraps the body in `result`.
@@ -98,9 +111,9 @@ struct Chunk<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Stats {
-    input_tokens: Count,
-    total_output_tokens: Count,
-    reasoning_output_tokens: Count,
+    input_tokens: TokenCount,
+    total_output_tokens: TokenCount,
+    reasoning_output_tokens: TokenCount,
     model_load_time_seconds: Number,
 }
 
@@ -181,9 +194,12 @@ impl LmStudio {
             let repeats =
                 !matches!(field, LmStudioField::Model | LmStudioField::Id | LmStudioField::Stats);
             if !(has_pieces && repeats) {
-                self.value(field, found, out);
+                deliver(field, found, &mut |field, found: Found<'_>| {
+                    self.value(field, found, out);
+                });
             }
         });
+        report_misfit(out);
         if outcome != Outcome::Complete {
             return out(Event::ParseError(ParseError::BadJson));
         }
@@ -223,15 +239,17 @@ impl ErrorReport for Chunk<'_> {
 }
 
 fn emit_stats(json: &str, out: &mut impl EventSink) {
-    let stats = serde_json::from_str::<Stats>(json).unwrap_or_default();
-    let usage = Usage {
-        input: stats.input_tokens.0,
-        output: stats.total_output_tokens.0,
-        reasoning: stats.reasoning_output_tokens.0,
-        ..Usage::default()
-    };
+    let (usage, load) = lenient::parse_with(json, |json| {
+        let stats: Stats = lenient::parse(json);
+        let usage = Usage {
+            input: stats.input_tokens.0,
+            output: stats.total_output_tokens.0,
+            reasoning: stats.reasoning_output_tokens.0,
+            ..Usage::default()
+        };
+        (usage, stats.model_load_time_seconds.0)
+    });
     emit_usage(usage, out);
-    let load = stats.model_load_time_seconds.0;
     let load = load.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     emit_timings(Timings { load, ..Timings::default() }, out);
 }

@@ -8,6 +8,8 @@ use regex::{Captures, Regex};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::lenient;
+
 const REPLACEMENT: &str = "\\ufffd";
 
 /// Matches an escape in a string. The first group matches only half of a surrogate pair. Complete pairs and other
@@ -39,10 +41,12 @@ pub fn read<'d, Message: Deserialize<'d>>(
     data: &'d [u8],
     buffer: &'d mut Option<Repaired>,
 ) -> Option<(Message, bool)> {
+    lenient::take_misfit();
     let text = std::str::from_utf8(data).ok();
     if let Some(message) = text.and_then(|text| serde_json::from_str(text).ok()) {
         return Some((message, false));
     }
+    lenient::take_misfit();
     let repaired: &'d Repaired = buffer.insert(tree(data)?);
     let message = Message::deserialize(&repaired.tree).ok()?;
     Some((message, repaired.lossy))

@@ -9,8 +9,10 @@ use serde::Deserialize;
 
 use super::delta_template::{DeltaTemplate, ObservedMessage};
 use super::errors::ErrorDetail;
-use super::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, Value, identifier};
-use super::lenient::List;
+use super::json::{
+    ErrorScanner, Found, JsonScanner, Outcome, Paths, Typed, Value, deliver, identifier,
+};
+use super::lenient::{self, List};
 use super::repair;
 use super::{Event, EventSink};
 use crate::budget::RequestBudget;
@@ -19,7 +21,7 @@ use crate::frame::{Frame, ParseError};
 /// An API format. Translates stream messages, and the values of a JSON body, into events.
 pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
-    type Field: Copy + fmt::Debug + 'static;
+    type Field: Typed + fmt::Debug + 'static;
 
     /// Top-level members that the format ignores in messages with text. These members may differ in messages that a
     /// [`DeltaTemplate`] reads.
@@ -146,6 +148,7 @@ impl<'m> Message<'m> {
     ) {
         if !self.is_error {
             read(message, out);
+            report_misfit(out);
         }
         let is_error = self.is_error || message.is_error();
         if is_error || message.may_be_error() {
@@ -166,6 +169,13 @@ impl<'m> Message<'m> {
 fn report_lossy(is_lossy: bool, out: &mut impl EventSink) {
     if is_lossy {
         out(Event::ParseError(ParseError::BadText));
+    }
+}
+
+/// Reports a value without a meaning that was read since the last call.
+pub fn report_misfit(out: &mut impl EventSink) {
+    if lenient::take_misfit() {
+        out(Event::ParseError(ParseError::BadJson));
     }
 }
 
@@ -199,6 +209,8 @@ impl BareErrors {
 pub struct FormatReader<F: Format> {
     format: F,
     body: Option<Box<JsonScanner<F::Field>>>,
+    /// Whether the body has a value without a meaning.
+    has_misfit: bool,
     bare_errors: BareErrors,
     /// Whether the HTTP status is an error. The response is then read only as an error.
     failed: bool,
@@ -217,6 +229,7 @@ impl<F: Format> FormatReader<F> {
         Self {
             format,
             body: None,
+            has_misfit: false,
             bare_errors: BareErrors(None),
             failed,
             detail: ErrorDetail::None,
@@ -305,12 +318,16 @@ impl<F: Format> FormatReader<F> {
         let body = self.body.get_or_insert_with(new);
         let is_answer = &mut self.is_answer;
         let mut out = detail.filter(out);
+        lenient::take_misfit();
         body.push(bytes, &mut |field, found| {
             if !failed {
-                *is_answer |= found.value != Value::Null && F::is_answer(field);
-                format.value(field, found, &mut out);
+                deliver(field, found, &mut |field, found: Found<'_>| {
+                    *is_answer |= found.value != Value::Null && F::is_answer(field);
+                    format.value(field, found, &mut out);
+                });
             }
         });
+        self.has_misfit |= lenient::take_misfit();
     }
 
     fn end(&mut self, out: &mut impl EventSink) {
@@ -322,9 +339,12 @@ impl<F: Format> FormatReader<F> {
         let mut out = detail.filter(out);
         let outcome = body.finish(&mut |field, found| {
             if !failed {
-                format.value(field, found, &mut out);
+                deliver(field, found, &mut |field, found: Found<'_>| {
+                    format.value(field, found, &mut out);
+                });
             }
         });
+        let has_misfit = std::mem::take(&mut self.has_misfit) | lenient::take_misfit();
         let mut is_error = failed || body.errors().is_error();
         if !failed {
             format.end(&mut is_error, &mut out);
@@ -341,6 +361,7 @@ impl<F: Format> FormatReader<F> {
             _ if failed => {}
             Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),
             Outcome::Cut => out(Event::ParseError(ParseError::Unterminated)),
+            Outcome::Complete if has_misfit => out(Event::ParseError(ParseError::BadJson)),
             Outcome::Complete if body.is_lossy() => out(Event::ParseError(ParseError::BadText)),
             Outcome::Complete => {}
         }

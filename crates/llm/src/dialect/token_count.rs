@@ -3,7 +3,7 @@
 //! A number that is negative, not whole or too large is read as [`IMPLAUSIBLE`]. Sums saturate, so a sum with such a
 //! number is implausible, too. Before counts leave a format, implausible ones are replaced by a parse error.
 
-use super::lenient::{FromAny, impl_lenient, whole};
+use super::lenient::{FromAny, impl_lenient, record_misfit, whole};
 
 /// Maximum plausible token count of one call: 100 times the longest context window, 10 million tokens. A larger number
 /// is an error of the server, such as a negative number that was written without its sign, and would make counters and
@@ -19,7 +19,11 @@ pub struct TokenCount(pub Option<u64>);
 
 impl FromAny<'_> for TokenCount {
     fn copied(text: &str) -> Self {
-        Self(parse_token_count(text))
+        let count = parse_token_count(text);
+        if count.is_none() && !text.is_empty() {
+            record_misfit();
+        }
+        Self(count)
     }
 
     fn number(number: u64) -> Self {

@@ -182,7 +182,7 @@ named! {
         Oversize = "oversize",
         /// A frame has a wrong checksum or violates its framing format (AWS event stream, WebSocket).
         BadFrame = "bad_frame",
-        /// A frame is not the JSON that its API format requires.
+        /// A frame is not the JSON that its API format requires, or a value has a type without a meaning.
         BadJson = "bad_json",
         /// Text is not valid UTF-8.
         BadText = "bad_text",

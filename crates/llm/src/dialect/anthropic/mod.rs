@@ -11,7 +11,7 @@ use super::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_usage};
 use super::errors::HasError;
 use super::finish::emit_stopped;
 use super::json::{Found, Paths, Value};
-use super::lenient::{Count, JsonText, Object, Text};
+use super::lenient::{self, Count, JsonText, Object, Text};
 use super::request::{RequestField, RequestPaths, RequestState};
 use super::response::{ErrorReport, Format, FormatReader, Message};
 use super::table::{Field, Table, TableFormat};
@@ -37,7 +37,7 @@ pub struct Messages {
 
 static BODY: Table = Table {
     has_blocks: true,
-    parse_usage: |json| Some(serde_json::from_str::<RawUsage<'_>>(json).ok()?.counts().usage()),
+    parse_usage: |json| lenient::parse::<RawUsage<'_>>(json).counts().usage(),
     ..Table::new(&[
         ("id", Field::Id),
         ("model", Field::Model),

@@ -435,9 +435,11 @@ fn reads_nothing_from_token_counting() {
 }
 
 #[test]
-fn ignores_fields_of_wrong_types() {
+fn reads_or_reports_fields_of_wrong_types() {
     let odd = r#"{"type":["x"],"index":"a","message":3,"delta":{"text":{},"thinking":1,"partial_json":null,"stop_reason":[]},"usage":"none","content_block":[],"error":null,"completion":{}}"#;
-    assert!(stream(&[odd]).is_empty());
+    assert_eq!(stream(&[odd]), [r#"0 Reasoning "1""#, "ParseError(BadJson)"]);
+    let empty = r#"{"type":"x","message":{},"delta":{"text":"","thinking":null},"usage":[],"content_block":[]}"#;
+    assert!(stream(&[empty]).is_empty());
     for broken in ["[]", "3", "{\"delta\":"] {
         let framed = format!("data: {broken}\n\n");
         let answer = TestResponse::new(Api::AnthropicMessages, STREAM);

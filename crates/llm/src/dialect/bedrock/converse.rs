@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::dialect::event::sum;
-use crate::dialect::lenient::{Count, List, Text};
+use crate::dialect::lenient::{self, Count, List, Text};
 use crate::dialect::table::{Field, Phase, Table, TableReader, Unit};
 use crate::dialect::token_count::TokenCount;
 use crate::dialect::usage::UncachedUsage;
@@ -14,7 +14,7 @@ use crate::dialect::{Part, RequestFacts, Timings, Usage};
 
 static TABLE: Table = Table {
     has_blocks: true,
-    parse_usage: |json| Some(serde_json::from_str::<RawUsage<'_>>(json).ok()?.usage()),
+    parse_usage: |json| lenient::parse::<RawUsage<'_>>(json).usage(),
     ..Table::new(&[
         // The model that a prompt router selected.
         ("trace.promptRouter.invokedModelId", Field::Model),
@@ -41,7 +41,7 @@ static TABLE: Table = Table {
         ("delta.reasoningContent.text", Field::Text(Part::Reasoning)),
         // Nova.
         ("delta.reasoningContent.reasoningText.text", Field::Text(Part::Reasoning)),
-        ("delta.toolUse.input", Field::Arguments),
+        ("delta.toolUse.input{}", Field::Arguments),
     ])
     .unwraps(&["contentBlockStart", "contentBlockDelta", "messageStop", "metadata"])
 };

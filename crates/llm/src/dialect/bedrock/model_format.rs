@@ -83,7 +83,7 @@ impl Detector {
 }
 
 impl Hint {
-    fn format(self, Found { position, value }: Found<'_>) -> Option<ModelFormat> {
+    fn format(self, Found { position, value, .. }: Found<'_>) -> Option<ModelFormat> {
         let (format, applies) = match self {
             Self::Is(format) => (format, true),
             Self::Object(format) => (format, value == Value::Object),

@@ -32,7 +32,7 @@ static TABLE: Table = Table::new(&[
     ("generations.*.text", Field::FullText),
     ("generations.*.finish_reason", Field::StopReason),
     ("tool_call_delta.index", Field::CallIndex),
-    ("tool_call_delta.parameters", Field::Arguments),
+    ("tool_call_delta.parameters{}", Field::Arguments),
     ("tool_calls.*.parameters{}", Field::FullArguments),
     // Jurassic.
     ("completions.*.data.text", Field::Text(Part::Text)),

@@ -116,7 +116,7 @@ pub static DASHSCOPE: Table = Table {
         ("output.choices.*.message.tool_calls.*.index", Field::CallIndex),
         ("output.choices.*.message.tool_calls.*.id", Field::CallId),
         ("output.choices.*.message.tool_calls.*.function.name", Field::CallName),
-        ("output.choices.*.message.tool_calls.*.function.arguments", Field::Arguments),
+        ("output.choices.*.message.tool_calls.*.function.arguments{}", Field::Arguments),
         ("output.choices.*.finish_reason", Field::StopReason),
         // The older form of a result.
         ("output.text", Field::Text(Part::Text)),

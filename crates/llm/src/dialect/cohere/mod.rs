@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use super::lenient::Object;
+use super::lenient::{self, Object};
 use super::request::{RequestField, RequestPaths};
 use super::table::{Field, Table};
 use super::token_count::TokenCount;
@@ -16,7 +16,7 @@ use super::{Api, ByModality, Part, Usage, openai};
 static FIRST_VERSION: Table = Table {
     last_type: "stream-end",
     repeating_type: "tool-calls-generation",
-    parse_usage: |json| Some(RawUsage::parse(json)?.generated()),
+    parse_usage: |json| RawUsage::parse(json).generated(),
     bare_object_is_error: false,
     ..Table::new(&[
         ("id|generation_id", Field::Id),
@@ -26,7 +26,7 @@ static FIRST_VERSION: Table = Table {
         ("text", Field::Text(Part::Text)),
         ("tool_call_delta.text", Field::Text(Part::Text)),
         ("tool_call_delta.index", Field::CallIndex),
-        ("tool_call_delta.parameters", Field::Arguments),
+        ("tool_call_delta.parameters{}", Field::Arguments),
         ("tool_calls.*.parameters{}", Field::FullArguments),
         ("finish_reason", Field::StopReason),
         ("generations.*.text", Field::FullText),
@@ -47,7 +47,7 @@ static FIRST_VERSION: Table = Table {
 /// Version 2 of chat. The tool plan counts as reasoning.
 static SECOND_VERSION: Table = Table {
     last_type: "message-end",
-    parse_usage: |json| Some(RawUsage::parse(json)?.generated()),
+    parse_usage: |json| RawUsage::parse(json).generated(),
     bare_object_is_error: false,
     has_blocks: true,
     ..Table::new(&[
@@ -63,8 +63,8 @@ static SECOND_VERSION: Table = Table {
         ("message.tool_plan", Field::Text(Part::Reasoning)),
         ("message.tool_calls.id", Field::CallId),
         ("message.tool_calls.function.name", Field::CallName),
-        ("message.tool_calls.function.arguments", Field::Arguments),
-        ("message.tool_calls.*.function.arguments", Field::Arguments),
+        ("message.tool_calls.function.arguments{}", Field::Arguments),
+        ("message.tool_calls.*.function.arguments{}", Field::Arguments),
         ("finish_reason", Field::StopReason),
         ("usage|meta{}", Field::Usage),
         ("type", Field::Type),
@@ -75,7 +75,7 @@ static SECOND_VERSION: Table = Table {
 
 /// Embeddings and reranking, which generate nothing.
 static PROCESSING: Table = Table {
-    parse_usage: |json| Some(RawUsage::parse(json)?.processed()),
+    parse_usage: |json| RawUsage::parse(json).processed(),
     bare_object_is_error: false,
     ..Table::new(&[
         ("id", Field::Id),
@@ -145,8 +145,8 @@ pub fn table(api: Api) -> &'static Table {
 }
 
 impl RawUsage {
-    fn parse(json: &str) -> Option<Self> {
-        serde_json::from_str(json).ok()
+    fn parse(json: &str) -> Self {
+        lenient::parse(json)
     }
 
     /// Returns the counts of a generation.

@@ -6,12 +6,11 @@ use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
 use crate::dialect::errors::HasError;
 use crate::dialect::finish;
-use crate::dialect::json::{Found, Paths, Value};
-use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
+use crate::dialect::json::{Expected, Found, Paths, Typed, Value};
+use crate::dialect::lenient::{self, Code, Count, Flag, JsonText, List, Object, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::token_count::parse_token_count;
-use crate::dialect::{Event, EventSink, Part, Usage};
-use crate::frame::ParseError;
+use crate::dialect::{EventSink, Part, Usage};
 
 /// Maximum number of candidates (choices) whose tool calls are numbered separately. The format does not number calls.
 /// Google allows 8 candidates.
@@ -60,6 +59,25 @@ pub enum GenerateField {
     CallId,
     CallName,
     Arguments,
+}
+
+impl Typed for GenerateField {
+    fn expected(self) -> Expected {
+        match self {
+            Self::Id
+            | Self::Model
+            | Self::FinishReason
+            | Self::BlockReason
+            | Self::CallId
+            | Self::CallName => Expected::Text { is_generated: false },
+            Self::Text | Self::Arguments => Expected::Text { is_generated: true },
+            Self::EmbeddedTokens => Expected::Tokens { is_added: true },
+            Self::Thought => Expected::Flag,
+            Self::Usage => Expected::Container { may_be_text: true },
+            Self::Part | Self::Call => Expected::Container { may_be_text: false },
+            Self::Embedding => Expected::Any,
+        }
+    }
 }
 
 /// Paths of the values in a JSON body. Code Assist wraps responses in another object.
@@ -195,10 +213,12 @@ impl Format for Generate {
             }
             (GenerateField::Usage, value) => {
                 if let Some(json) = value.word() {
-                    match serde_json::from_str(json) {
-                        Ok(usage) => self.usage(&usage, out),
-                        Err(_) => out(Event::ParseError(ParseError::BadJson)),
-                    }
+                    let (usage, tier) = lenient::parse_with(json, |json| {
+                        let usage: RawUsage<'_> = lenient::parse(json);
+                        (usage.usage(), usage.tier().map(str::to_owned))
+                    });
+                    self.preamble.emit_tier(tier.as_deref(), None, out);
+                    emit_usage(usage, out);
                 }
             }
             _ => self.read_string(field, found, out),

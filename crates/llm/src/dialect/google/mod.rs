@@ -8,6 +8,7 @@ mod usage;
 
 pub use generate::Generate;
 
+use super::lenient;
 use super::request::{RequestField, RequestPaths};
 use super::response::FormatReader;
 use super::table::{Field, Table};
@@ -17,7 +18,7 @@ use usage::RawUsage;
 /// An interaction: a list of steps, such as thoughts, answers, tool calls and tool results. In a stream, a step begins,
 /// grows by deltas and ends. The first version of the API has outputs and contents instead of steps.
 static INTERACTION: Table = Table {
-    parse_usage: |json| Some(serde_json::from_str::<RawUsage<'_>>(json).ok()?.usage()),
+    parse_usage: |json| lenient::parse::<RawUsage<'_>>(json).usage(),
     has_blocks: true,
     bare_object_is_error: false,
     ..Table::new(&[

@@ -5,17 +5,22 @@
 
 mod bounded_text;
 mod errors;
+mod expected;
 mod path;
+mod seen_keys;
 mod text;
 mod value;
 
 pub use bounded_text::BoundedText;
 pub use errors::{ErrorScanner, identifier};
+pub use expected::{Expected, Typed, deliver};
 pub use path::{Paths, Row};
 pub use value::{Found, Outcome, Position, Value, ValueSink};
 
+use crate::dialect::lenient::record_misfit;
 use crate::frame::scan::Scanner;
 use path::Matches;
+use seen_keys::SeenKeys;
 use text::{Decoder, Progress};
 use tokengauge_types::label::MAX_NAME_BYTES;
 
@@ -49,6 +54,7 @@ pub struct JsonScanner<F: 'static> {
     next: Matches,
     /// The key that is being read.
     key: BoundedText,
+    seen_keys: SeenKeys,
     scalar: Vec<u8>,
     text: Decoder,
     /// The beginning of the string that is being read.
@@ -59,10 +65,20 @@ pub struct JsonScanner<F: 'static> {
 /// An open object or list.
 #[derive(Clone, Copy, Debug)]
 struct Level {
-    is_list: bool,
+    kind: LevelKind,
     matches: Matches,
     /// Number of path steps from the root. Wrappers, and lists around the root, do not count.
     depth: usize,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum LevelKind {
+    Object,
+    List,
+    /// A list in place of one object. Its first element is read as the object.
+    ListOfOne,
+    /// A list that the document lacks, around its only element.
+    Implied,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -96,6 +112,7 @@ impl<F: Copy> JsonScanner<F> {
             state: State::Value { first: false },
             next: paths.root(),
             key: BoundedText::default(),
+            seen_keys: SeenKeys::default(),
             scalar: Vec::new(),
             text: Decoder::default(),
             word: BoundedText::default(),
@@ -111,6 +128,7 @@ impl<F: Copy> JsonScanner<F> {
         self.state = State::Value { first: false };
         self.next = self.paths.root();
         self.key.clear();
+        self.seen_keys.clear();
         self.scalar.clear();
         self.text = Decoder::default();
         self.word.clear();
@@ -196,22 +214,14 @@ impl<F: Copy> JsonScanner<F> {
     /// Begins a value with its first byte.
     fn begin_value(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match byte {
-            b'"' if self.next.ended != 0 => State::InText,
+            b'"' if self.next.ended != 0 || self.paths.has_own(self.next.open) => State::InText,
             b'"' => State::InRaw(Scanner::in_string()),
             b'{' | b'[' if self.next.is_raw => {
                 let bracket = if byte == b'{' { "{" } else { "[" };
                 self.piece(bracket, out);
                 State::InRaw(Scanner::in_brackets())
             }
-            b'{' | b'[' if self.levels.len() < MAX_DEPTH => {
-                let is_list = byte == b'[';
-                self.emit(if is_list { Value::Array } else { Value::Object }, out);
-                if self.next.open == 0 {
-                    State::InRaw(Scanner::in_brackets())
-                } else {
-                    self.open(is_list)
-                }
-            }
+            b'{' | b'[' if self.levels.len() < MAX_DEPTH => self.begin_container(byte == b'[', out),
             b'{' | b'[' => State::InRaw(Scanner::in_brackets()),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                 self.scalar.push(byte);
@@ -223,18 +233,53 @@ impl<F: Copy> JsonScanner<F> {
         };
     }
 
-    fn open(&mut self, is_list: bool) -> State {
-        let matches = self.next;
-        let depth = match self.levels.last() {
-            Some(level) if !matches.is_root => level.depth + 1,
-            _ => 0,
-        };
-        self.levels.push(Level { is_list, matches, depth });
-        if !is_list {
-            return State::Key { first: true };
+    fn begin_container(&mut self, is_list: bool, out: &mut impl ValueSink<F>) -> State {
+        self.emit(if is_list { Value::Array } else { Value::Object }, out);
+        if self.next.open == 0 {
+            return State::InRaw(Scanner::in_brackets());
         }
-        self.positions.push(0);
-        self.roots += usize::from(matches.is_root);
+        let elements = self.paths.elements(self.next.open, self.next_depth());
+        let kind = match is_list {
+            _ if self.next.is_root => None,
+            true if elements == 0 => Some(LevelKind::ListOfOne),
+            false if elements == self.next.open => Some(LevelKind::Implied),
+            _ => None,
+        };
+        match kind {
+            Some(LevelKind::Implied) if self.levels.len() + 1 < MAX_DEPTH => {
+                self.open(LevelKind::Implied);
+                self.emit(Value::Object, out);
+                self.open(LevelKind::Object)
+            }
+            Some(LevelKind::ListOfOne) => self.open(LevelKind::ListOfOne),
+            _ => self.open(if is_list { LevelKind::List } else { LevelKind::Object }),
+        }
+    }
+
+    /// Returns the number of path steps from the root to the members of the next value.
+    fn next_depth(&self) -> usize {
+        match self.levels.last() {
+            Some(level) if !self.next.is_root => level.depth + 1,
+            _ => 0,
+        }
+    }
+
+    fn open(&mut self, kind: LevelKind) -> State {
+        let matches = self.next;
+        let depth = match kind {
+            // The list is no step of a path.
+            LevelKind::ListOfOne => self.next_depth().saturating_sub(1),
+            LevelKind::Object | LevelKind::List | LevelKind::Implied => self.next_depth(),
+        };
+        self.levels.push(Level { kind, matches, depth });
+        match kind {
+            LevelKind::Object => return State::Key { first: true },
+            LevelKind::ListOfOne => {}
+            LevelKind::List | LevelKind::Implied => {
+                self.positions.push(0);
+                self.roots += usize::from(matches.is_root);
+            }
+        }
         self.next = self.element();
         State::Value { first: true }
     }
@@ -243,8 +288,8 @@ impl<F: Copy> JsonScanner<F> {
     /// the root.
     fn element(&self) -> Matches {
         match self.levels.last() {
-            Some(list) if list.matches.is_root => list.matches,
-            Some(list) => self.paths.element(list.matches.open, list.depth),
+            Some(list) if list.matches.is_root || list.kind == LevelKind::ListOfOne => list.matches,
+            Some(list) => self.paths.element(list.matches, list.depth),
             None => Matches::default(),
         }
     }
@@ -252,7 +297,12 @@ impl<F: Copy> JsonScanner<F> {
     /// Continues after a comma.
     fn next_item(&mut self) -> State {
         match self.levels.last() {
-            Some(level) if level.is_list => {
+            Some(level) if level.kind == LevelKind::ListOfOne => {
+                record_misfit();
+                self.next = Matches::default();
+                State::Value { first: false }
+            }
+            Some(level) if level.kind == LevelKind::List => {
                 if let Some(position) = self.positions.last_mut() {
                     *position = position.saturating_add(1);
                 }
@@ -265,18 +315,30 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     fn close(&mut self, bracket: u8, out: &mut impl ValueSink<F>) {
-        let closed = self.levels.pop().filter(|level| level.is_list == (bracket == b']'));
-        let Some(level) = closed else {
+        let is_object = self.levels.last().is_some_and(|level| level.kind == LevelKind::Object);
+        if is_object != (bracket == b'}') || !self.end_level(out) {
             self.state = State::Malformed;
             return;
+        }
+        if self.levels.last().is_some_and(|level| level.kind == LevelKind::Implied) {
+            self.end_level(out);
+        }
+        self.state = if self.levels.is_empty() { State::Done } else { State::AfterValue };
+    }
+
+    /// Ends the innermost object or list. Returns `false` if none is open.
+    fn end_level(&mut self, out: &mut impl ValueSink<F>) -> bool {
+        self.seen_keys.end(self.levels.len());
+        let Some(level) = self.levels.pop() else {
+            return false;
         };
-        if level.is_list {
+        if matches!(level.kind, LevelKind::List | LevelKind::Implied) {
             self.positions.pop();
             self.roots -= usize::from(level.matches.is_root);
         }
         self.next = level.matches;
         self.emit(Value::End, out);
-        self.state = if self.levels.is_empty() { State::Done } else { State::AfterValue };
+        true
     }
 
     fn read_key<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
@@ -287,10 +349,14 @@ impl<F: Copy> JsonScanner<F> {
             Progress::Closed(after) => {
                 self.next = match self.levels.last() {
                     Some(level) if !self.key.is_cut() => {
-                        self.paths.key(level.matches.open, level.depth, self.key.as_str())
+                        self.paths.key(level.matches, level.depth, self.key.as_str())
                     }
                     _ => Matches::default(),
                 };
+                if !self.next.is_none() {
+                    let level = self.levels.len();
+                    self.next.is_repeated |= self.seen_keys.insert(level, self.key.as_str());
+                }
                 self.state = State::Colon;
                 after
             }
@@ -364,12 +430,25 @@ impl<F: Copy> JsonScanner<F> {
         let value = match std::str::from_utf8(scalar).unwrap_or_default() {
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
-            "null" => Value::Null,
+            "null" => {
+                self.seen_keys.remove(self.levels.len(), self.key.as_str());
+                Value::Null
+            }
             text if is_number(text) => Value::Number(text),
             _ => return State::Malformed,
         };
+        if value != Value::Null {
+            self.check_ended();
+        }
         self.emit(value, out);
         State::AfterValue
+    }
+
+    /// Records a misfit if rows read members of the current value, which is no object or list.
+    fn check_ended(&self) {
+        if self.next.ended == 0 && self.paths.has_own(self.next.open) {
+            record_misfit();
+        }
     }
 
     /// Delivers a piece of a string.
@@ -381,6 +460,9 @@ impl<F: Copy> JsonScanner<F> {
 
     fn end_text(&mut self, out: &mut impl ValueSink<F>) {
         let mut word = std::mem::take(&mut self.word);
+        if !word.as_str().is_empty() {
+            self.check_ended();
+        }
         self.emit(Value::TextEnd(word.as_str()), out);
         if !self.next.is_raw {
             word.clear();
@@ -393,7 +475,8 @@ impl<F: Copy> JsonScanner<F> {
         let ended = self.next.ended;
         let position = Position::new(&self.positions, self.roots);
         for field in self.paths.fields(ended) {
-            out(field, Found { position, value });
+            let is_skipped = self.next.open == 0;
+            out(field, Found { position, value, is_skipped, is_repeated: self.next.is_repeated });
         }
         for field in self.paths.error_fields(ended) {
             self.errors.read(field, value);

@@ -52,6 +52,8 @@ struct Index {
     at_root: u128,
     /// All other rows.
     below_root: u128,
+    /// Rows of the format, without the rows for errors.
+    own: u128,
 }
 
 impl Index {
@@ -64,6 +66,7 @@ impl Index {
         as_text: 0,
         at_root: 0,
         below_root: 0,
+        own: 0,
     };
 
     /// Adds the path of `row` to the index. A path with too many steps is a compile error.
@@ -128,6 +131,8 @@ pub struct Matches {
     pub is_raw: bool,
     /// Whether the value is the root or is read as if it were the root.
     pub is_root: bool,
+    /// Whether a key on the path is a repetition of the key before it.
+    pub is_repeated: bool,
 }
 
 impl<F: Copy> Paths<F> {
@@ -170,6 +175,9 @@ impl<F: Copy> Paths<F> {
                 self.errors[row - base - own].0
             };
             self.index.add(row, path);
+            if row < base + own {
+                self.index.own |= 1 << row;
+            }
             row += 1;
         }
         self
@@ -178,13 +186,15 @@ impl<F: Copy> Paths<F> {
     /// Returns the rows that match the root.
     pub const fn root(&self) -> Matches {
         let (open, ended) = (self.index.below_root, self.index.at_root);
-        Matches { open, ended, is_raw: false, is_root: true }
+        Matches { open, ended, is_raw: false, is_root: true, is_repeated: false }
     }
 
-    /// Returns the rows among `open` that match a key. `depth` is the number of steps from the root to its object.
-    pub fn key(&self, open: u128, depth: usize, key: &str) -> Matches {
+    /// Returns the rows that match a key of `object`. `depth` is the number of steps from the root to the object.
+    pub fn key(&self, object: Matches, depth: usize, key: &str) -> Matches {
+        let open = object.open;
         let is_wrapper = depth == 0 && self.wrappers.contains(&key);
         let found = if is_wrapper { self.root() } else { Matches::default() };
+        let found = Matches { is_repeated: object.is_repeated, ..found };
         let bytes = key.as_bytes();
         let Some(by_hash) = self.index.by_hash.get(depth).filter(|_| !bytes.is_empty()) else {
             return found;
@@ -201,11 +211,20 @@ impl<F: Copy> Paths<F> {
         self.matches(rows, depth, found)
     }
 
-    /// Returns the rows among `open` that match a list element. `depth` is the number of steps from the root to the
-    /// list.
-    pub fn element(&self, open: u128, depth: usize) -> Matches {
-        let rows = self.index.elements.get(depth).map_or(0, |elements| open & elements);
-        self.matches(rows, depth, Matches::default())
+    /// Returns the rows that match an element of `list`. `depth` is the number of steps from the root to the list.
+    pub fn element(&self, list: Matches, depth: usize) -> Matches {
+        let found = Matches { is_repeated: list.is_repeated, ..Matches::default() };
+        self.matches(self.elements(list.open, depth), depth, found)
+    }
+
+    /// Returns the rows among `open` that continue with the elements of a list.
+    pub fn elements(&self, open: u128, depth: usize) -> u128 {
+        self.index.elements.get(depth).map_or(0, |elements| open & elements)
+    }
+
+    /// Returns whether a row in `rows` belongs to the format, and not to the errors of all formats.
+    pub const fn has_own(&self, rows: u128) -> bool {
+        rows & self.index.own != 0
     }
 
     /// Adds `rows` to `found`. All of these rows match the step at `depth`.
@@ -217,12 +236,13 @@ impl<F: Copy> Paths<F> {
             ended: found.ended | ended,
             is_raw: found.is_raw || ended & self.index.as_text != 0,
             is_root: found.is_root,
+            is_repeated: found.is_repeated,
         }
     }
 
     /// Returns the rows that match a top-level key.
     pub fn root_key(&self, key: &str) -> Matches {
-        self.key(self.root().open, 0, key)
+        self.key(self.root(), 0, key)
     }
 
     /// Returns the fields of the rows in `ended`, whose paths end here.

@@ -25,7 +25,7 @@ fn scan(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
     let mut lines: Vec<String> = Vec::new();
     let mut text = String::new();
     let mut scanner = JsonScanner::new(&PATHS);
-    let mut out = |label: &str, Found { position, value }: Found<'_>| {
+    let mut out = |label: &str, Found { position, value, .. }: Found<'_>| {
         let lists = [position.roots, position.lists].concat();
         match value {
             Value::Text(piece) => {
@@ -241,6 +241,19 @@ fn expect(roots: &[u32], path: &[Step], value: &Json, lines: &mut Vec<String>) {
         Json::Number(number) => add(&format!("Number(\"{number}\")")),
         Json::String(text) => add(&format!("{text:?}")),
         Json::Array(_) | Json::Object(_) if is_raw => add(&format!("{:?}", value.to_string())),
+        // One object without its list, and a list in place of one object.
+        Json::Object(_) if next_steps(path).is_some_and(|(elements, keys)| elements && !keys) => {
+            add("Object");
+            expect(roots, &[path, &[Step::At(0)]].concat(), value, lines);
+            end(&rows, &positions, lines);
+        }
+        Json::Array(values) if next_steps(path).is_some_and(|(elements, _)| !elements) => {
+            add("Array");
+            if let Some(first) = values.first() {
+                expect(roots, path, first, lines);
+            }
+            end(&rows, &positions, lines);
+        }
         Json::Array(values) => {
             add("Array");
             for (index, value) in (0..).zip(values) {
@@ -264,6 +277,19 @@ fn expect(roots: &[u32], path: &[Step], value: &Json, lines: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// Returns whether any path continues after `path` with the elements of a list, and whether any continues with a key.
+/// Returns `None` for the root, and if no path continues.
+fn next_steps(path: &[Step]) -> Option<(bool, bool)> {
+    let next = ROWS.iter().filter_map(|(row, _)| {
+        let steps: Vec<&str> = row.split('.').collect();
+        let step = steps.get(path.len())?;
+        matches(&steps[..path.len()].join("."), path).then(|| *step == "*")
+    });
+    let next: Vec<bool> = next.collect();
+    let is_some = !path.is_empty() && !next.is_empty();
+    is_some.then(|| (next.contains(&true), next.contains(&false)))
 }
 
 fn end(rows: &[&Row<&str>], positions: &[u32], lines: &mut Vec<String>) {

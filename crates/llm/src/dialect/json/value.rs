@@ -42,6 +42,10 @@ impl<F, Sink: FnMut(F, Found<'_>)> ValueSink<F> for Sink {}
 pub struct Found<'a> {
     pub position: Position<'a>,
     pub value: Value<'a>,
+    /// Whether no row reads the members of an object or list.
+    pub is_skipped: bool,
+    /// Whether an object that contains the value, or the value itself, repeats a key of the object around it.
+    pub is_repeated: bool,
 }
 
 /// The indices of a value in the lists that contain it.

@@ -6,7 +6,8 @@ use super::tools::ToolCalls;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, emit_usage, index};
 use crate::dialect::finish::finish_reason;
-use crate::dialect::json::{Found, Paths, Value};
+use crate::dialect::json::{Expected, Found, Paths, Typed, Value};
+use crate::dialect::lenient::record_misfit;
 use crate::dialect::response::{ANY_ERROR, ErrorReport, Format, Message};
 use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Api, Event, EventSink, Part, Timings};
@@ -25,6 +26,8 @@ pub struct Chat {
     /// In a non-streaming body: the index of the current choice, and the first key of its reasoning. Some providers
     /// repeat the reasoning under a second key, which is ignored.
     reasoning_key: Option<(u32, ReasoningKey)>,
+    /// In a non-streaming body: whether the current content part has a member of a known kind.
+    is_known_part: bool,
     /// In a non-streaming body: the choice whose stop reason was read last.
     stopped: Option<u32>,
 }
@@ -47,6 +50,9 @@ pub enum ChatField {
     Transcription,
     Text(Part, TextKey),
     Reasoning(ReasoningKey),
+    ContentPart,
+    /// A member that every content part of some kind has.
+    ContentPartMember,
     CallId,
     CallName,
     Arguments,
@@ -72,6 +78,27 @@ pub enum ReasoningKey {
     Content,
 }
 
+impl Typed for ChatField {
+    fn expected(self) -> Expected {
+        match self {
+            Self::Id
+            | Self::Model
+            | Self::ServiceTier
+            | Self::SystemFingerprint
+            | Self::FinishReason
+            | Self::StopReason
+            | Self::CallId
+            | Self::CallName
+            | Self::FunctionName => Expected::Text { is_generated: false },
+            Self::Transcription | Self::Text(..) | Self::Reasoning(_) | Self::Arguments => {
+                Expected::Text { is_generated: true }
+            }
+            Self::Usage => Expected::Container { may_be_text: true },
+            Self::Result | Self::ContentPart | Self::ContentPartMember => Expected::Any,
+        }
+    }
+}
+
 static PATHS: Paths<ChatField> = Paths::new(&[
     ("id", ChatField::Id),
     // watsonx names the model `model_id`.
@@ -87,6 +114,8 @@ static PATHS: Paths<ChatField> = Paths::new(&[
     ("choices.*.stop_reason", ChatField::StopReason),
     ("choices.*.text", ChatField::Text(Part::Text, TextKey::Text)),
     ("choices.*.message.content", ChatField::Text(Part::Text, TextKey::Message)),
+    ("choices.*.message.content.*", ChatField::ContentPart),
+    ("choices.*.message.content.*.type|text|thinking|summary", ChatField::ContentPartMember),
     ("choices.*.message.content.*.text", ChatField::Text(Part::Text, TextKey::Message)),
     ("choices.*.message.reasoning_content", ChatField::Reasoning(ReasoningKey::ReasoningContent)),
     ("choices.*.message.reasoning", ChatField::Reasoning(ReasoningKey::Reasoning)),
@@ -103,10 +132,13 @@ static PATHS: Paths<ChatField> = Paths::new(&[
     ("choices.*.message.refusal", ChatField::Text(Part::Refusal, TextKey::Message)),
     ("choices.*.message.tool_calls.*.id", ChatField::CallId),
     ("choices.*.message.tool_calls.*.function|custom.name", ChatField::CallName),
-    ("choices.*.message.tool_calls.*.function.arguments", ChatField::Arguments),
-    ("choices.*.message.tool_calls.*.custom.input", ChatField::Arguments),
+    ("choices.*.message.tool_calls.*.function.arguments{}", ChatField::Arguments),
+    ("choices.*.message.tool_calls.*.custom.input{}", ChatField::Arguments),
     ("choices.*.message.function_call.name", ChatField::FunctionName),
-    ("choices.*.message.function_call.arguments", ChatField::Text(Part::Tool(0), TextKey::Message)),
+    (
+        "choices.*.message.function_call.arguments{}",
+        ChatField::Text(Part::Tool(0), TextKey::Message),
+    ),
     ("choices.*.message.audio.transcript", ChatField::Text(Part::Transcript, TextKey::Message)),
 ])
 .with_errors();
@@ -121,6 +153,7 @@ impl Chat {
             has_pieces: false,
             text_key: None,
             reasoning_key: None,
+            is_known_part: false,
             stopped: None,
         }
     }
@@ -247,6 +280,16 @@ impl Chat {
         }
     }
 
+    /// Records a content part that is not of a known form.
+    fn check_content_part(&mut self, value: Value<'_>) {
+        match value {
+            Value::Object => self.is_known_part = false,
+            Value::End if self.is_known_part => {}
+            Value::End | Value::TextEnd(_) | Value::Number(_) | Value::Bool(_) => record_misfit(),
+            Value::Null | Value::Array | Value::Text(_) => {}
+        }
+    }
+
     fn read_string(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
         let Some(word) = found.value.word() else {
             return;
@@ -320,6 +363,8 @@ impl Format for Chat {
                     emit_text(0, Part::Transcript, text, out);
                 }
             }
+            (ChatField::ContentPart, value) => self.check_content_part(value),
+            (ChatField::ContentPartMember, _) => self.is_known_part = true,
             (ChatField::Text(part, key), _) => self.body_text(part, key, found, out),
             (ChatField::Reasoning(key), Value::Text(_)) => {
                 if is_first(&mut self.reasoning_key, found.position.list(0), key) {

@@ -5,11 +5,13 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde::de::SeqAccess;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use super::usage::RawUsage;
 use crate::dialect::errors::HasError;
-use crate::dialect::lenient::{Code, Count, FromAny, List, Object, Text, impl_lenient};
+use crate::dialect::lenient::{
+    Arguments, Code, Count, FromAny, List, Object, Text, impl_lenient, record_misfit,
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
@@ -107,9 +109,9 @@ pub struct ToolCall<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Function<'a> {
     pub name: Text<'a>,
-    pub arguments: Text<'a>,
+    pub arguments: Arguments<'a>,
     /// Arguments of a custom tool.
-    pub input: Text<'a>,
+    pub input: Arguments<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -127,8 +129,7 @@ pub enum Content<'a> {
     Parts(Box<List<ContentPart<'a>>>),
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
+#[derive(Debug, Default)]
 pub struct ContentPart<'a> {
     pub text: Text<'a>,
     /// Reasoning of Mistral, which is again a list of parts.
@@ -143,6 +144,32 @@ impl ContentPart<'_> {
     }
 }
 
+impl<'de: 'a, 'a> FromAny<'de> for ContentPart<'a> {
+    /// Reads a part. Other kinds of parts, such as images, have a type and no text.
+    fn map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut part = Self::default();
+        let (mut is_part, mut is_empty) = (false, true);
+        while let Some(Text(key)) = map.next_key::<Text<'a>>()? {
+            is_empty = false;
+            match &*key {
+                "text" => part.text = map.next_value()?,
+                "thinking" => part.thinking = map.next_value()?,
+                "summary" => part.summary = map.next_value()?,
+                other => {
+                    is_part |= other == "type";
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            }
+            is_part = true;
+        }
+        if !is_part && !is_empty {
+            record_misfit();
+        }
+        Ok(part)
+    }
+}
+
 impl<'de: 'a, 'a> FromAny<'de> for Content<'a> {
     fn borrowed(text: &'de str) -> Self {
         Self::Text(Cow::Borrowed(text))
@@ -152,11 +179,24 @@ impl<'de: 'a, 'a> FromAny<'de> for Content<'a> {
         Self::Text(Cow::Owned(text.to_owned()))
     }
 
+    fn number(number: u64) -> Self {
+        Self::Text(Text::number(number).0)
+    }
+
+    fn float(number: f64) -> Self {
+        Self::Text(Text::float(number).0)
+    }
+
     fn seq<A: SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
         List::seq(seq).map(|parts| Self::Parts(Box::new(parts)))
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        List::map(map).map(|part| Self::Parts(Box::new(part)))
     }
 }
 
 impl_lenient! {
     impl['a] Content<'a> where 'de: 'a;
+    impl['a] ContentPart<'a> where 'de: 'a;
 }

@@ -9,7 +9,7 @@ use super::usage::RawUsage;
 use crate::dialect::emit::{emit_text, emit_usage};
 use crate::dialect::json::{Found, Paths};
 use crate::dialect::lenient::{Object, Text};
-use crate::dialect::response::{ErrorReport, Format, FormatReader, Message};
+use crate::dialect::response::{ErrorReport, Format, FormatReader, Message, report_misfit};
 use crate::dialect::{Api, Event, EventSink, Part};
 use crate::frame::{Frame, ParseError};
 
@@ -108,6 +108,7 @@ impl Format for Media {
 
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let kind = message_type(message.name, message.data);
+        report_misfit(out);
         match (self.api, &*kind) {
             _ if message.is_error => self.chat.message(message, out),
             (Api::OpenAiTranscription, "transcript.text.delta" | "transcription.text.delta") => {

@@ -6,11 +6,10 @@ use serde::de::MapAccess;
 
 use crate::dialect::emit::{emit_timings, emit_usage};
 use crate::dialect::event::sum;
-use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient};
+use crate::dialect::lenient::{self, FromAny, Number, Object, Text, impl_lenient};
 use crate::dialect::token_count::token_count;
 use crate::dialect::usage::{Placement, ReportedUsage};
-use crate::dialect::{Event, EventSink, Timings, Usage};
-use crate::frame::ParseError;
+use crate::dialect::{EventSink, Timings, Usage};
 
 /// An object with token counts or durations: `usage`, llama.cpp's `timings`, Cerebras' `time_info`, Fireworks'
 /// `perf_metrics` or LM Studio's `stats`.
@@ -34,9 +33,7 @@ impl RawUsage {
     /// Parses the usage object of a JSON body and emits its counts and durations. `is_input` is set if the API
     /// generates no text.
     pub fn emit(json: &str, is_input: bool, out: &mut impl EventSink) {
-        let Ok(raw) = serde_json::from_str::<Self>(json) else {
-            return out(Event::ParseError(ParseError::BadJson));
-        };
+        let raw: Self = lenient::parse(json);
         let usage = if is_input { raw.processed() } else { raw.usage() };
         emit_usage(usage, out);
         emit_timings(raw.timings, out);
@@ -149,6 +146,11 @@ fn side(key: &str) -> Option<Side> {
     }
 }
 
+/// Returns whether the member is a count, which must be a number. Providers add other members, of any type.
+fn is_count(key: &Text<'_>) -> bool {
+    key.0.ends_with("_tokens")
+}
+
 /// Returns whether an object with this key divides cache writes by lifetime: in Anthropic's form, and of Alibaba and
 /// LiteLLM.
 fn is_cache_creation(key: &str) -> bool {
@@ -175,8 +177,9 @@ impl<'de: 'a, 'a> FromAny<'de> for Details<'a> {
             if is_cache_creation(&key.0) {
                 let Object(nested) = map.next_value::<Object<Self>>()?;
                 numbers.extend(nested.unwrap_or_default().0);
-            } else if let Number(Some(number)) = map.next_value()? {
-                numbers.push((key, number));
+            } else {
+                let Number(number) = lenient::next_value(&mut map, is_count(&key))?;
+                numbers.extend(number.map(|number| (key, number)));
             }
         }
         Ok(Self(numbers))
@@ -192,7 +195,7 @@ impl<'de> FromAny<'de> for RawUsage {
                 for (key, number) in details.unwrap_or_default().0 {
                     usage.detail(side, &key.0, number);
                 }
-            } else if let Number(Some(number)) = map.next_value()? {
+            } else if let Number(Some(number)) = lenient::next_value(&mut map, is_count(&key))? {
                 usage.number(&key.0, number);
             }
         }

@@ -9,7 +9,7 @@ mod reader;
 
 pub use reader::{TableFormat, TableReader};
 
-use super::json::{Paths, Row};
+use super::json::{Expected, Paths, Row, Typed};
 use super::response::FormatReader;
 use super::{Part, RequestFacts, Usage};
 
@@ -83,6 +83,40 @@ impl Field {
     }
 }
 
+impl Typed for Field {
+    fn expected(self) -> Expected {
+        match self {
+            Self::Id
+            | Self::Model
+            | Self::ServiceTier
+            | Self::CallId
+            | Self::CallName
+            | Self::Type
+            | Self::StopReason
+            | Self::StopError => Expected::Text { is_generated: false },
+            Self::Text(_)
+            | Self::Token
+            | Self::FullText
+            | Self::DigitsOrText
+            | Self::Arguments
+            | Self::FirstArguments
+            | Self::FullArguments => Expected::Text { is_generated: true },
+            Self::Count(_) => Expected::Tokens { is_added: false },
+            Self::Addend(_) => Expected::Tokens { is_added: true },
+            Self::Choice | Self::Block | Self::CallIndex | Self::Clock(_, Unit::Nanoseconds) => {
+                Expected::Whole
+            }
+            Self::Clock(_, Unit::Seconds | Unit::Milliseconds) => Expected::Number,
+            Self::SpecialToken | Self::StopFlag(_) | Self::Done | Self::DoneUnlessStopped => {
+                Expected::Flag
+            }
+            Self::Usage => Expected::Container { may_be_text: true },
+            Self::Report => Expected::Container { may_be_text: false },
+            Self::ErrorCode | Self::Result => Expected::Any,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Counter {
     Input,
@@ -153,8 +187,8 @@ pub struct Table {
     pub has_blocks: bool,
     /// Whether every JSON object on a line of its own, outside a server-sent event, is an error.
     pub bare_object_is_error: bool,
-    /// Parses an object with token counts. Returns `None` if the object is malformed.
-    pub parse_usage: fn(&str) -> Option<Usage>,
+    /// Parses an object with token counts.
+    pub parse_usage: fn(&str) -> Usage,
 }
 
 impl Table {
@@ -170,7 +204,7 @@ impl Table {
             full_text_is_last: false,
             has_blocks: false,
             bare_object_is_error: true,
-            parse_usage: |_| Some(Usage::default()),
+            parse_usage: |_| Usage::default(),
         }
     }
 

@@ -10,9 +10,9 @@ use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
 use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
 use crate::dialect::errors::states_error;
 use crate::dialect::finish::{emit_stopped, finish_reason};
-use crate::dialect::json::{Found, JsonScanner, Outcome, Paths, Value, identifier};
-use crate::dialect::lenient::{Text, whole_number};
-use crate::dialect::response::{Format, FormatReader, Message};
+use crate::dialect::json::{Found, JsonScanner, Outcome, Paths, Value, deliver, identifier};
+use crate::dialect::lenient::{self, Text, whole_number};
+use crate::dialect::response::{Format, FormatReader, Message, report_misfit};
 use crate::dialect::token_count::parse_token_count;
 use crate::dialect::usage::{Placement, ReportedUsage, ResultUsage};
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Timings, Usage};
@@ -64,12 +64,12 @@ impl Format for TableFormat {
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let has_blocks = self.table.has_blocks;
         let mut fragments = std::mem::take(&mut self.fragments);
+        lenient::take_misfit();
         let outcome = self.scanner.scan(message.data, &mut |field, found| {
-            fragments.push(
-                field,
-                Target::for_field(field, found.position, has_blocks),
-                found.value,
-            );
+            deliver(field, found, &mut |field, found: Found<'_>| {
+                let target = Target::for_field(field, found.position, has_blocks);
+                fragments.push(field, target, found.value);
+            });
         });
         let is_message = outcome == Outcome::Complete && message.data.starts_with(b"{");
         if is_message && self.scanner.is_lossy() {
@@ -77,6 +77,7 @@ impl Format for TableFormat {
         }
         if is_message && !message.is_error {
             self.fragments(&fragments, message.name, out);
+            report_misfit(out);
         } else if !is_message && !message.is_error {
             out(Event::ParseError(ParseError::BadJson));
         }
@@ -326,12 +327,9 @@ impl TableFormat {
 
     /// Reads an object with token counts. The object can contain the service tier.
     fn usage(&mut self, json: &str, out: &mut impl EventSink) {
-        let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
+        let tier = lenient::parse::<Tier<'_>>(json);
         self.preamble.emit_tier(tier.service_tier.some(), None, out);
-        match (self.table.parse_usage)(json) {
-            Some(usage) => emit_usage(usage, out),
-            None => out(Event::ParseError(ParseError::BadJson)),
-        }
+        emit_usage(lenient::parse_with(json, self.table.parse_usage), out);
     }
 
     fn counter(&mut self, counter: Counter) -> &mut Option<u64> {

@@ -447,25 +447,33 @@ fn reads_facts_of_infill_and_ignores_empty_stop_words() {
 }
 
 #[test]
-fn ignores_fields_of_wrong_types() {
+fn reports_fields_of_wrong_types() {
     for (api, message) in [
         (Api::TgiGenerate, r#"{"token":[{"text":"a"}],"generated_text":7,"details":"x"}"#),
         (
             Api::LlamaCppCompletion,
             r#"{"content":["a"],"stop":"no","timings":[1],"tokens_predicted":"many","stop_type":null}"#,
         ),
-        (Api::SglangGenerate, r#"{"text":null,"meta_info":[{"id":"a"}]}"#),
         (Api::SglangGenerate, r#"{"text":7,"meta_info":{"finish_reason":[1],"prompt_tokens":{}}}"#),
-        (Api::VllmGenerate, r#"{"text":[null,7]}"#),
+        (Api::VllmGenerate, r#"{"text":[null,true]}"#),
         (
             Api::TritonGenerate,
             r#"{"text_output":null,"finish_reason":{"a":1},"num_output_tokens":"x"}"#,
         ),
     ] {
-        assert!(stream(api, &[message]).is_empty(), "{api:?}");
-        assert!(body(api, message).is_empty(), "{api:?}");
+        for events in [stream(api, &[message]), body(api, message)] {
+            let errors = events.iter().filter(|event| *event == "ParseError(BadJson)").count();
+            assert_eq!(errors, 1, "{api:?} {events:?}");
+        }
         assert_eq!(stream(api, &["{\"a\" 1}"]), ["ParseError(BadJson)"]);
     }
+    let meant = r#"{"text":7,"meta_info":[{"id":"a","prompt_tokens":"12","finish_reason":null}]}"#;
+    let expected = [
+        started(Some("a"), None),
+        r#"0 Text "7""#.to_owned(),
+        usage([Some(12), None, None, None, None]),
+    ];
+    assert_eq!(stream(Api::SglangGenerate, &[meant]), expected);
     let half = r#"{"content":"a\ud83d"}"#;
     assert_eq!(
         stream(Api::LlamaCppCompletion, &[half]),

@@ -185,7 +185,12 @@ fn reads_malformed_text_and_wrong_types() {
         ]
     );
     let odd = r#"{"model":7,"message":{"content":["a"],"tool_calls":[3,{"function":"f"},{"function":{"arguments":"{\"a\": 1}"}}]},"done":"yes","eval_count":"many","response":null}"#;
-    assert_eq!(lines(Api::OllamaChat, &[odd]), [r#"0 Tool(2) "{\"a\": 1}""#]);
+    let read = [
+        started(None, Some("7")),
+        r#"0 Tool(2) "{\"a\": 1}""#.to_owned(),
+        "ParseError(BadJson)".to_owned(),
+    ];
+    assert_eq!(lines(Api::OllamaChat, &[odd]), read);
     assert_eq!(lines(Api::OllamaChat, &["{\"model\" \"m\"}"]), ["ParseError(BadJson)"]);
 }
 

@@ -51,7 +51,7 @@ macro_rules! item_rows {
                 ResponseField::Item(ItemField::Text(TextLocation::Summary)),
             ),
             (
-                concat!($item, ".arguments|input|code"),
+                concat!($item, ".arguments|input|code{}"),
                 ResponseField::Item(ItemField::OnlyText(TextLocation::Tool)),
             ),
             (

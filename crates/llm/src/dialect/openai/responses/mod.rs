@@ -18,9 +18,11 @@ use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_text};
 use crate::dialect::errors::HasError;
 use crate::dialect::finish::finish_reason;
-use crate::dialect::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, Row};
-use crate::dialect::lenient::{Code, Count, Text};
-use crate::dialect::response::{ErrorReport, Format, Message};
+use crate::dialect::json::{
+    ErrorScanner, Expected, Found, JsonScanner, Outcome, Paths, Row, Typed, deliver,
+};
+use crate::dialect::lenient::{self, Code, Count, Text};
+use crate::dialect::response::{ErrorReport, Format, Message, report_misfit};
 use crate::dialect::{Api, Event, EventSink};
 use crate::frame::ParseError;
 use items::{ITEM_ROWS, ItemField, Items, OUTPUT_ROWS};
@@ -57,6 +59,28 @@ pub enum ResponseField {
     Usage,
     Status,
     Item(ItemField),
+}
+
+impl Typed for ResponseField {
+    fn expected(self) -> Expected {
+        match self {
+            Self::Id
+            | Self::Model
+            | Self::ServiceTier
+            | Self::SystemFingerprint
+            | Self::Status
+            | Self::Item(
+                ItemField::CallId | ItemField::CallName | ItemField::Type | ItemField::PartType,
+            ) => Expected::Text { is_generated: false },
+            Self::Item(ItemField::Text(_) | ItemField::OnlyText(_)) => {
+                Expected::Text { is_generated: true }
+            }
+            Self::Usage => Expected::Container { may_be_text: true },
+            Self::Item(ItemField::Item | ItemField::Part) => {
+                Expected::Container { may_be_text: false }
+            }
+        }
+    }
 }
 
 /// Paths of the values in a JSON body that is a response.
@@ -232,6 +256,7 @@ impl Format for Responses {
 
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let kind = message_type(message.name, message.data);
+        report_misfit(out);
         match &*kind {
             "error" => self.text_message(&kind, Message { is_error: true, ..message }, out),
             _ if message.is_error => self.text_message(&kind, message, out),
@@ -348,7 +373,12 @@ fn scan<Out: EventSink>(
     mut read: impl FnMut(ResponseField, Found<'_>, &mut Out),
 ) -> ErrorScanner {
     let mut scanner = JsonScanner::new(paths);
-    match scanner.scan(data, &mut |field, found| read(field, found, out)) {
+    lenient::take_misfit();
+    let outcome = scanner.scan(data, &mut |field, found| {
+        deliver(field, found, &mut |field, found: Found<'_>| read(field, found, out));
+    });
+    report_misfit(out);
+    match outcome {
         Outcome::Complete if scanner.is_lossy() => out(Event::ParseError(ParseError::BadText)),
         Outcome::Complete => {}
         Outcome::Cut | Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),

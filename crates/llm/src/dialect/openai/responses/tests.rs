@@ -187,11 +187,12 @@ fn assigns_every_kind_of_text_to_a_part() {
         r#"{"type":"response.web_search_call.searching","output_index":0}"#,
         r#"{"type":"response.of_tomorrow.delta","delta":"AAAA"}"#,
         r#"{"type":"keepalive","sequence_number":3}"#,
-        r#"{"type":"response.output_text.delta","delta":{"text":"a"}}"#,
         "{}",
     ] {
         assert!(stream(&[ignored]).is_empty(), "{ignored}");
     }
+    let part = r#"{"type":"response.output_text.delta","delta":{"text":"a"}}"#;
+    assert_eq!(stream(&[part]), [r#"0 Text "a""#]);
 }
 
 #[test]
@@ -340,7 +341,12 @@ fn reads_failed_and_unfinished_bodies() {
     let strings = r#""output":[{"type":"message","content":"So"},7,null,{"arguments":{"a":1}}],"usage":{"input_tokens":"9","output_tokens":12.0}"#;
     assert_eq!(
         of(strings),
-        [r#"0 Text "So""#.to_owned(), usage([Some(9), Some(12), None, None, None])]
+        [
+            r#"0 Text "So""#.to_owned(),
+            r#"0 Tool(0) "{\"a\":1}""#.to_owned(),
+            usage([Some(9), Some(12), None, None, None]),
+            "ParseError(BadJson)".to_owned()
+        ]
     );
 }
 

@@ -285,9 +285,15 @@ fn keeps_text_before_an_error_in_the_stream() {
 }
 
 #[test]
-fn ignores_fields_of_wrong_types() {
+fn reads_or_reports_fields_of_wrong_types() {
     let odd = r#"{"id":7,"model":["m"],"choices":[null,3,{"index":"0","delta":{"content":"a","tool_calls":{},"reasoning":[1],"audio":"x"},"finish_reason":{}}],"usage":[1],"error":false,"x_groq":"y"}"#;
-    assert_eq!(chat(&[odd]), [r#"0 Text "a""#]);
+    let read = [
+        started(Some("7"), Some("m")),
+        r#"0 Reasoning "1""#.to_owned(),
+        r#"0 Text "a""#.to_owned(),
+        "ParseError(BadJson)".to_owned(),
+    ];
+    assert_eq!(chat(&[odd]), read);
     for message in ["{}", "[]", "1", "null", "{\"choices\":null}", "{\"choices\":{\"a\":1}}"] {
         assert!(chat(&[message]).iter().all(|line| line == "ParseError(BadJson)"), "{message}");
     }
