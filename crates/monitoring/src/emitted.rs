@@ -19,8 +19,7 @@ pub fn emitted() -> Emitted {
 }
 
 fn series(metric: &Metric) -> Vec<(String, BTreeSet<String>)> {
-    let kind = kind(metric.kind);
-    let name = prometheus::name(metric.name, metric.unit, kind);
+    let (name, kind) = (metric.prometheus_name(), metric.kind.prometheus());
     let labels: BTreeSet<String> =
         metric.attributes().map(|attribute| label_name(attribute.key)).collect();
     match kind {
@@ -34,15 +33,6 @@ fn series(metric: &Metric) -> Vec<(String, BTreeSet<String>)> {
                 (format!("{name}_count"), labels),
             ]
         }
-    }
-}
-
-/// Maps a metric kind to its Prometheus type. An up-down counter becomes a gauge.
-const fn kind(kind: catalog::Kind) -> prometheus::Kind {
-    match kind {
-        catalog::Kind::Counter => prometheus::Kind::Counter,
-        catalog::Kind::UpDownCounter | catalog::Kind::Gauge => prometheus::Kind::Gauge,
-        catalog::Kind::Histogram => prometheus::Kind::Histogram,
     }
 }
 

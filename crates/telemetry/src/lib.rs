@@ -25,6 +25,7 @@ pub mod otlp;
 pub mod process;
 mod process_log;
 pub mod prometheus;
+mod prometheus_names;
 mod proxy;
 mod queue;
 pub mod request_log;

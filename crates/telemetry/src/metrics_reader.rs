@@ -90,7 +90,7 @@ pub struct MetricsReader {
     exemplars: Arc<Exemplars>,
     counters: Arc<ExportCounters>,
     /// The observed metrics of the last cumulative collection, for scrapes while the observer is late. They take at
-    /// most 36 MB, see [`series_limits::MAX_POINTS`]. The lock is held during a collection, so that only one runs at a
+    /// most 54 MB, see [`series_limits::MAX_PAGE_BYTES`]. The lock is held during a collection, so that only one runs at a
     /// time: gauges read the snapshot of the collection in progress.
     last: Mutex<Option<Arc<ObservedMetrics>>>,
 }

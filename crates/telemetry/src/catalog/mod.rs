@@ -7,6 +7,7 @@
 //! translators to Prometheus add such words. Counters of things have a unit such as `{token}`, and only gauges have the
 //! unit 1.
 
+use crate::prometheus_names;
 use tokengauge_types::label_enum;
 
 /// Declares a table of attributes, and a list of all attributes in the table.
@@ -81,6 +82,17 @@ label_enum! {
     }
 }
 
+impl Kind {
+    /// Returns the type on a scrape page. An up-down counter becomes a gauge.
+    pub const fn prometheus(self) -> prometheus_names::Kind {
+        match self {
+            Self::Counter => prometheus_names::Kind::Counter,
+            Self::UpDownCounter | Self::Gauge => prometheus_names::Kind::Gauge,
+            Self::Histogram => prometheus_names::Kind::Histogram,
+        }
+    }
+}
+
 impl Metric {
     const fn new(
         name: &'static str,
@@ -102,6 +114,11 @@ impl Metric {
 
     pub fn attributes(&self) -> impl Iterator<Item = Attribute> {
         self.attributes.iter().copied().flatten().copied()
+    }
+
+    /// Returns the name of the metric on a scrape page, without the suffixes of a histogram's lines.
+    pub fn prometheus_name(&self) -> String {
+        prometheus_names::name(self.name, self.unit, self.kind.prometheus())
     }
 
     pub fn has(&self, attribute: Attribute) -> bool {

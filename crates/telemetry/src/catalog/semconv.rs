@@ -6,6 +6,7 @@ use crate::catalog::attributes::{
     SERVER_PORT, STATUS, TOKEN_MODALITY, TOKEN_TYPE,
 };
 use crate::catalog::{Kind, Metric};
+use crate::config::GenAiNames;
 
 /// Bucket bounds in seconds: those of the semantic conventions up to 81.92, extended to 655.36.
 const DURATIONS: &[f64] = &[
@@ -47,6 +48,20 @@ const HTTP: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0,
     120.0, 300.0, 600.0,
 ];
+
+/// Returns whether `metric` is exported with these names of the GenAI conventions.
+pub fn is_exported(metric: &Metric, gen_ai: GenAiNames) -> bool {
+    let is_legacy = [&OPERATION_FIRST_CHUNK, &OPERATION_OUTPUT_CHUNK, &TOKEN_USAGE]
+        .into_iter()
+        .any(|legacy| legacy.name == metric.name);
+    let is_latest = metric.name.starts_with("gen_ai.client.inference.");
+    let is_gen_ai = metric.name.starts_with("gen_ai.");
+    match (is_legacy, is_latest) {
+        (true, _) => gen_ai.legacy(),
+        (_, true) => gen_ai.latest(),
+        _ => !is_gen_ai || gen_ai != GenAiNames::Off,
+    }
+}
 
 metrics! {
     /// All metrics of the semantic conventions.

@@ -18,7 +18,7 @@ use crate::series_limits::SharedValues;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Timings, Usage};
 use tokengauge_measure::record::{
-    Call, ChoiceStatus, Completeness, Cost, LengthBucket, LengthBuckets, Outcome, Output, Record,
+    Call, Completeness, Cost, LengthBucket, LengthBuckets, Outcome, Output, Record,
 };
 use tokengauge_measure::timing::rates::VOICE_RATE;
 use tokengauge_measure::timing::{OutputRateRange, Stage, Timestamps, Unrated};
@@ -32,7 +32,10 @@ type Counts<const N: usize> = Labelled<BoundCounter<u64>, N>;
 #[derive(Debug)]
 pub struct CallInstruments {
     set: Arc<InstrumentSet>,
+    /// Attributes of the counters.
     base: Vec<KeyValue>,
+    /// Attributes of the histograms.
+    timings: Vec<KeyValue>,
     bound: BoundInstruments,
     by_length: SharedValues<LengthBuckets, LengthBucketInstruments>,
     costs: SharedValues<(Label, Source), BoundCounter<f64>>,
@@ -89,15 +92,17 @@ impl LengthBucketInstruments {
 }
 
 impl CallInstruments {
+    /// Creates the instruments with a response model for the counters and one for the histograms.
     pub fn new(
         set: Arc<InstrumentSet>,
         live: &LiveInstruments,
-        response_model: Option<&Label>,
+        [of_counters, of_histograms]: [Option<&Label>; 2],
     ) -> Self {
-        let model = response_model.map(|model| label(key::RESPONSE_MODEL, model));
+        let model = |model: Option<&Label>| model.map(|model| label(key::RESPONSE_MODEL, model));
         Self {
             set,
-            base: with(&live.base, model.as_slice()),
+            base: with(&live.base, model(of_counters).as_slice()),
+            timings: with(&live.timings.base, model(of_histograms).as_slice()),
             bound: BoundInstruments::default(),
             by_length: SharedValues::default(),
             costs: SharedValues::default(),
@@ -107,29 +112,27 @@ impl CallInstruments {
     /// Returns the instruments for calls in these length ranges.
     pub fn by_length(&self, length_buckets: LengthBuckets) -> Arc<LengthBucketInstruments> {
         self.by_length.obtain(&length_buckets, |length_buckets| {
-            LengthBucketInstruments::new(&self.base, *length_buckets)
+            LengthBucketInstruments::new(&self.timings, *length_buckets)
         })
     }
 
-    /// Records a finished call. `error` is the label of the record's `error.type`.
+    /// Records a finished call. `failure` has the attributes of histograms with the record's `error.type`.
     pub fn record(
         &self,
         (record, call): (&Record, &Call),
-        error: Option<&Label>,
+        failure: Option<&[KeyValue]>,
         by_length: &LengthBucketInstruments,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let error = error.map(|error| label(key::ERROR_TYPE, error));
-        let error = error.as_slice();
         let durations = self.bound.durations.iter().zip(self.durations(record, call));
         for (slot, (histogram, time)) in durations {
             if let (Some(histogram), Some(time)) = (histogram, time) {
-                self.at_end(slot, histogram, error).record(time, exemplars);
+                self.at_end(slot, histogram, failure).record(time, exemplars);
             }
         }
         for (slot, (histogram, time)) in self.bound.times.iter().zip(self.times(record, call)) {
             if let (Some(histogram), Some(time)) = (histogram, time) {
-                slot.get_or_bind(histogram, &self.base).record(time.as_secs_f64(), exemplars);
+                slot.get_or_bind(histogram, &self.timings).record(time.as_secs_f64(), exemplars);
             }
         }
         self.labelled_times(record, call, exemplars);
@@ -144,7 +147,7 @@ impl CallInstruments {
             self.cost(cost);
         }
         if let Some(usage) = &call.usage {
-            self.usage(usage, call, error, exemplars);
+            self.usage(usage, call, failure, exemplars);
         }
         if let (Some(usage), Some(output)) = (&call.usage, &call.output) {
             self.drift(record, call, usage, output);
@@ -187,12 +190,11 @@ impl CallInstruments {
         &self,
         slot: &LazyHistogram<T>,
         histogram: &ExemplarHistogram<T>,
-        error: &[KeyValue],
+        failure: Option<&[KeyValue]>,
     ) -> BoundExemplarHistogram<T> {
-        if error.is_empty() {
-            slot.get_or_bind(histogram, &self.base).clone()
-        } else {
-            histogram.bind(&with(&self.base, error))
+        match failure {
+            None => slot.get_or_bind(histogram, &self.timings).clone(),
+            Some(attributes) => histogram.bind(attributes),
         }
     }
 
@@ -219,7 +221,7 @@ impl CallInstruments {
 
     /// Records the stages of a request, the waiting time in each queue, and the phases that the backend reported.
     fn labelled_times(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
-        let (set, base, bound) = (&self.set.own, self.base.as_slice(), &self.bound);
+        let (set, base, bound) = (&self.set.own, self.timings.as_slice(), &self.bound);
         let stages = Stage::ALL.map(|stage| (stage.as_str(), record.stages.get(stage)));
         bound.stages.record(&set.stage, (base, key::STAGE), stages, exemplars);
         let waits = waits(record, call);
@@ -273,30 +275,30 @@ impl CallInstruments {
         &self,
         usage: &Usage,
         call: &Call,
-        error: &[KeyValue],
+        failure: Option<&[KeyValue]>,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let (set, base) = (&*self.set, self.base.as_slice());
+        let set = &*self.set;
         // A call that fetches a response has usage only if the response was generated in the background.
         let operation = call.series.operation;
         let generated = operation.generates() || operation == Operation::FetchResponse;
         if let Some(latest) = set.latest.as_ref().filter(|_| generated) {
-            self.standard_usage(latest, usage, error, exemplars);
+            self.standard_usage(latest, usage, failure, exemplars);
         }
         if let Some(legacy) = &set.legacy {
             let reported = [("input", usage.input), ("output", usage.output)];
-            let series = (base, key::TOKEN_TYPE);
+            let series = (self.timings.as_slice(), key::TOKEN_TYPE);
             self.bound.legacy.record(&legacy.token_usage, series, reported, exemplars);
         }
         let parts = parts(usage, call.output.as_ref());
-        self.bound.usage.add(&set.own.usage, (base, key::TOKEN_KIND), parts);
+        self.bound.usage.add(&set.own.usage, (&self.base, key::TOKEN_KIND), parts);
     }
 
     fn standard_usage(
         &self,
         latest: &LatestGenAi,
         usage: &Usage,
-        error: &[KeyValue],
+        failure: Option<&[KeyValue]>,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let unsplit = ByModality::default();
@@ -316,7 +318,7 @@ impl CallInstruments {
             [(&latest.operation_input, usage.input), (&latest.operation_output, usage.output)];
         for (slot, (histogram, tokens)) in self.bound.operation.iter().zip(histograms) {
             if let Some(tokens) = tokens {
-                self.at_end(slot, histogram, error).record(tokens, exemplars);
+                self.at_end(slot, histogram, failure).record(tokens, exemplars);
             }
         }
     }
@@ -338,18 +340,6 @@ impl CallInstruments {
             for (slot, (counter, tokens)) in self.bound.drift.iter().zip(counters) {
                 slot.get_or_init(|| counter.bind(&self.base)).add(tokens);
             }
-        }
-    }
-
-    /// Returns the counter of choices with this finish reason and this result.
-    pub fn choice(&self, reason: Option<&Label>, became: ChoiceStatus) -> BoundCounter<u64> {
-        let result = word(key::CHOICE_RESULT, became.as_str());
-        let choices = &self.set.own.choices;
-        match reason {
-            Some(reason) => {
-                choices.bind(&with(&self.base, &[label(key::FINISH_REASON, reason), result]))
-            }
-            None => choices.bind(&with(&self.base, &[result])),
         }
     }
 }

@@ -8,14 +8,15 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 use rustc_hash::FxBuildHasher;
 
 use crate::exemplars::{ExemplarRecorder, SeriesId};
 use crate::instruments::bound::BoundExemplarHistogram;
 use crate::instruments::call::{CallInstruments, LengthBucketInstruments};
-use crate::instruments::end_stage;
 use crate::instruments::live::LiveInstruments;
+use crate::instruments::result::end_stage;
 use crate::span::{failed_for_the_client, method, protocol_version};
 use tokengauge_measure::record::{FinishedChoice, LengthBuckets, MetricLabels, Outcome, Record};
 use tokengauge_measure::timing::Stage;
@@ -46,8 +47,8 @@ pub struct FinishedCallInstruments {
     pub live: Arc<LiveInstruments>,
     pub call: Arc<CallInstruments>,
     pub by_length: Arc<LengthBucketInstruments>,
-    /// Label of the record's `error.type`.
-    pub error: Option<Label>,
+    /// The attributes of histograms with the record's `error.type`.
+    pub failure: Option<Vec<KeyValue>>,
     /// One counter for each finish reason of the response, in the same order.
     pub choices: Vec<BoundCounter<u64>>,
 }
@@ -76,7 +77,7 @@ impl FinishedRequestInstruments {
         }
         instruments.call.record(
             (record, call),
-            instruments.error.as_ref(),
+            instruments.failure.as_deref(),
             &instruments.by_length,
             exemplars,
         );

@@ -28,14 +28,33 @@ const MAX_RECORDS_PER_CHUNK: u32 = 4_096;
 #[derive(Debug)]
 pub struct LiveInstruments {
     set: Arc<InstrumentSet>,
-    /// The attributes of the series, sorted by key.
+    /// The attributes of the counters, sorted by key.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
     /// The first response model of the series. The limit on series already includes this model, but not further ones.
     pub(super) response_model: OnceLock<Label>,
+    pub(super) timings: Arc<TimingLabels>,
     /// Set when the counters of responses have been exported as 0, which happens once per series.
     has_response: OnceLock<()>,
     bound: BoundInstruments,
+}
+
+/// The labels of the histograms of calls. Beyond the limit on series, they have fewer labels than the counters, and
+/// several calls share them.
+#[derive(Debug)]
+pub struct TimingLabels {
+    pub labels: MetricLabels,
+    /// The attributes of the histograms, sorted by key.
+    pub base: Vec<KeyValue>,
+    /// See [`LiveInstruments::response_model`].
+    pub response_model: OnceLock<Label>,
+}
+
+impl TimingLabels {
+    pub fn new(labels: &MetricLabels) -> Self {
+        let (labels, base) = (labels.clone(), series_attributes(labels));
+        Self { labels, base, response_model: OnceLock::new() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -54,12 +73,17 @@ struct BoundInstruments {
 }
 
 impl LiveInstruments {
-    pub(super) fn new(set: Arc<InstrumentSet>, series: &MetricLabels) -> Self {
+    pub(super) fn new(
+        set: Arc<InstrumentSet>,
+        series: &MetricLabels,
+        timings: Arc<TimingLabels>,
+    ) -> Self {
         let live = Self {
             set,
             base: series_attributes(series),
             series: series.clone(),
             response_model: OnceLock::new(),
+            timings,
             has_response: OnceLock::new(),
             bound: BoundInstruments::default(),
         };
@@ -99,7 +123,7 @@ impl LiveInstruments {
                     .record(gap.as_secs_f64());
             }
             LiveSample::ChunkTokens { tokens } => {
-                let bind = || set.own.chunk_tokens.bind(&self.base);
+                let bind = || set.own.chunk_tokens.bind(&self.timings.base);
                 self.bound.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
             }
             LiveSample::OutputChunk { gap } => self.record_chunk_gap(gap),
@@ -141,19 +165,19 @@ impl LiveInstruments {
         stall: &Stall,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let attributes = with(&self.base, &of_stall(stall.phase, stall.kind));
-        let series = |metric| self.set.exemplars.series(metric, &attributes);
-        exemplars.one(series(&tokengauge::STREAM_STALLS));
+        let own = of_stall(stall.phase, stall.kind);
+        let series = |metric, base| self.set.exemplars.series(metric, &with(base, &own));
+        exemplars.one(series(&tokengauge::STREAM_STALLS, &self.base));
         if let Some(lasted) = stall.lasted {
-            let (series, bounds) =
-                (series(&tokengauge::STALL_DURATION), tokengauge::STALL_DURATION.buckets);
+            let series = series(&tokengauge::STALL_DURATION, &self.timings.base);
+            let bounds = tokengauge::STALL_DURATION.buckets;
             exemplars.bucket(series, bounds, lasted.as_secs_f64());
         }
     }
 
     fn record_stall_time(&self, stall: &Stall) {
         if let Some(lasted) = stall.lasted {
-            let attributes = with(&self.base, &of_stall(stall.phase, stall.kind));
+            let attributes = with(&self.timings.base, &of_stall(stall.phase, stall.kind));
             self.set.own.stall_time.record(lasted.as_secs_f64(), &attributes);
         }
     }
@@ -225,7 +249,7 @@ impl LiveInstruments {
         slot: &'a OnceLock<BoundHistogram<f64>>,
         histogram: &Histogram<f64>,
     ) -> &'a BoundHistogram<f64> {
-        slot.get_or_init(|| histogram.bind(&self.base))
+        slot.get_or_init(|| histogram.bind(&self.timings.base))
     }
 }
 

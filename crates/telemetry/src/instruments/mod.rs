@@ -4,12 +4,10 @@
 //! modules `finished` and `call` record the values that are known when a request has ended. Values that are missing in
 //! a record are not recorded. Gauges are not recorded here, because `gauges` reads them from a snapshot.
 
-use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::StatusCode;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 
@@ -23,20 +21,20 @@ use crate::instruments::call::CallInstruments;
 use crate::instruments::finished::{
     FinishedCallInstruments, FinishedRequestCache, FinishedRequestInstruments, FinishedRequestKey,
 };
+use crate::instruments::result::{FinishedResult, UpstreamLabels, response_model, status};
 use crate::instruments::route::RouteInstruments;
 use crate::instruments::set::InstrumentSet;
 use crate::metrics_reader::MetricsReader;
-use crate::series_limits::{Overflow, OverflowStep, SeriesGroup, SeriesLimiter, SharedValues};
+use crate::series_limits::{Overflow, SeriesGroup, SeriesLimiter, SharedValues};
 use crate::snapshot::SnapshotSource;
 use crate::span::{failed_for_the_client, method, protocol_version};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::{RetrySignal, RouteKey};
 use tokengauge_measure::record::{
-    Call, FinishedChoice, LengthBuckets, MetricLabels, Outcome, Record,
+    Call, ChoiceStatus, FinishedChoice, LengthBuckets, MetricLabels, Outcome, Record,
 };
-use tokengauge_measure::timing::Stage;
-use tokengauge_types::event::{ErrorSource, RouteFacts};
+use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{
     CardinalityLimiter, CardinalityLimits, Dimension, Label, Name, OTHER,
 };
@@ -46,8 +44,11 @@ mod bound;
 mod call;
 mod finished;
 mod live;
+mod result;
 mod route;
 mod set;
+
+use live::TimingLabels;
 
 pub use live::LiveInstruments;
 
@@ -60,7 +61,8 @@ pub struct Instruments {
     has_length_buckets: bool,
     routes: SharedValues<RouteKey, RouteInstruments>,
     live: SharedValues<MetricLabels, LiveInstruments>,
-    call_instruments: SharedValues<(MetricLabels, Option<Label>), CallInstruments>,
+    timings: SharedValues<MetricLabels, TimingLabels>,
+    call_instruments: SharedValues<(MetricLabels, [Option<Label>; 2]), CallInstruments>,
     finished_requests: FinishedRequestCache,
 }
 
@@ -82,7 +84,7 @@ impl Instruments {
         limits: CardinalityLimits,
         readings: SnapshotSource,
     ) -> (Arc<Self>, MetricsReader) {
-        let series_limiter = SeriesLimiter::default();
+        let series_limiter = SeriesLimiter::new(config.gen_ai);
         let exemplars = Arc::new(Exemplars::new(config));
         let shared = (Arc::clone(series_limiter.overflowed()), Arc::clone(&exemplars));
         let (metrics_reader, meter) = MetricsReader::new(config, readings, shared);
@@ -108,6 +110,7 @@ impl Instruments {
             has_length_buckets,
             routes: SharedValues::default(),
             live: SharedValues::default(),
+            timings: SharedValues::default(),
             call_instruments: SharedValues::default(),
             finished_requests: FinishedRequestCache::default(),
         }
@@ -131,8 +134,13 @@ impl Instruments {
         if let Some(live) = self.live.get(series) {
             return live;
         }
-        let (replaced, _) = self.series_limiter.replace_with_other(series, SeriesGroup::Call, &());
-        self.live.obtain(&replaced, |series| LiveInstruments::new(Arc::clone(&self.set), series))
+        let limiter = &self.series_limiter;
+        let (replaced, _) = limiter.replace_with_other(series, SeriesGroup::Call, &());
+        self.live.obtain(&replaced, |series| {
+            let (labels, _) = limiter.replace_with_other(series, SeriesGroup::Timings, &());
+            let timings = self.timings.obtain(&labels, TimingLabels::new);
+            LiveInstruments::new(Arc::clone(&self.set), series, timings)
+        })
     }
 
     /// Exports the counters that a response will probably update as 0, so that `rate()` includes their first increment.
@@ -265,70 +273,93 @@ impl Instruments {
         error: Option<Label>,
     ) -> FinishedCallInstruments {
         let model = call.response_model.as_ref().map(|name| limiter.admit(Dimension::Model, name));
-        let instruments = match &error {
-            Some(error) => {
-                self.call_instruments_within_limit(&live, &model, SeriesGroup::Failure, error)
-            }
-            None => self.call_instruments(&live, model.clone()),
-        };
+        let (labels, timings) = (&live.series, &live.timings);
+        let of_counters =
+            self.response_model(labels, &live.response_model, SeriesGroup::ResponseModel, &model);
+        let of_histograms = self.response_model(
+            &timings.labels,
+            &timings.response_model,
+            SeriesGroup::ResponseModelTimings,
+            &model,
+        );
+        let key = (labels.clone(), [of_counters, of_histograms]);
+        let instruments = self.call_instruments.obtain(&key, |(_, models)| {
+            let models = models.each_ref().map(Option::as_ref);
+            CallInstruments::new(Arc::clone(&self.set), &live, models)
+        });
         let combination = (&model, call.length_buckets);
-        let has_buckets = self.has_length_buckets
-            && self.series_limiter.admit_as_is(&live.series, SeriesGroup::Lengths, &combination);
-        let length_buckets =
-            if has_buckets { call.length_buckets } else { LengthBuckets::default() };
+        let admit = || {
+            let group = SeriesGroup::Lengths;
+            self.series_limiter.admit_as_is(&timings.labels, group, &combination)
+        };
+        let length_buckets = if self.has_length_buckets && admit() {
+            call.length_buckets
+        } else {
+            LengthBuckets::default()
+        };
         let by_length = instruments.by_length(length_buckets);
         let choice = |choice: &FinishedChoice| {
             let reason = choice.reason.as_ref();
-            let label = reason.map(|reason| limiter.admit(Dimension::FinishReason, reason));
-            let own = (&label, choice.status);
-            self.call_instruments_within_limit(&live, &model, SeriesGroup::Choice, &own)
-                .choice(label.as_ref(), choice.status)
+            let reason = reason.map(|reason| limiter.admit(Dimension::FinishReason, reason));
+            self.choice_counter(labels, &model, reason.as_ref(), choice.status)
         };
         let choices = call.choices.iter().map(choice).collect();
-        FinishedCallInstruments { live, call: instruments, by_length, error, choices }
+        let failure = error.map(|error| self.failure_attributes(&timings.labels, &model, &error));
+        FinishedCallInstruments { live, call: instruments, by_length, failure, choices }
     }
 
-    /// Returns the instruments of finished calls for a combination of labels. Beyond the limit on series, some labels
-    /// are replaced by `other`.
-    fn call_instruments_within_limit(
+    /// Returns the response model that a series gets. The limit on series already includes the first response model of
+    /// the labels. Each further response model must be admitted, and is replaced by `other` if it is not. A call
+    /// without a response model is always admitted.
+    fn response_model(
         &self,
-        live: &LiveInstruments,
-        model: &Option<Label>,
+        labels: &MetricLabels,
+        first: &OnceLock<Label>,
         group: SeriesGroup,
-        own: &impl Hash,
-    ) -> Arc<CallInstruments> {
-        let (labels, step) =
-            self.series_limiter.replace_with_other(&live.series, group, &(model, own));
-        let model = model.clone().map(|model| match step {
-            OverflowStep::Nothing | OverflowStep::Tenant | OverflowStep::Variant => model,
-            OverflowStep::Model | OverflowStep::Route => Label::known(OTHER),
-        });
-        if labels == live.series {
-            return self.call_instruments(live, model);
-        }
-        self.call_instruments(&self.live(&labels), model)
+        model: &Option<Label>,
+    ) -> Option<Label> {
+        let Some(model) = model else {
+            if group == SeriesGroup::ResponseModelTimings {
+                self.series_limiter.admit_always(labels, SeriesGroup::UnnamedTimings, &());
+            }
+            return None;
+        };
+        let is_admitted = first.get_or_init(|| model.clone()) == model
+            || model.as_str() == OTHER
+            || self.series_limiter.admit_as_is(labels, group, model);
+        Some(if is_admitted { model.clone() } else { Label::known(OTHER) })
     }
 
-    /// Returns the instruments of finished calls with one response model. The limit on series already includes the
-    /// first response model of a series. Each further response model must be admitted, and is replaced by `other` if it
-    /// is not.
-    fn call_instruments(
+    /// Returns the attributes of the histograms of calls that failed with this error.
+    fn failure_attributes(
         &self,
-        live: &LiveInstruments,
-        model: Option<Label>,
-    ) -> Arc<CallInstruments> {
-        let model = model.map(|model| {
-            let is_first = *live.response_model.get_or_init(|| model.clone()) == model;
-            let is_named = is_first || {
-                let group = SeriesGroup::ResponseModel;
-                model.as_str() == OTHER
-                    || self.series_limiter.admit_as_is(&live.series, group, &model)
-            };
-            if is_named { model } else { Label::known(OTHER) }
-        });
-        self.call_instruments.obtain(&(live.series.clone(), model), |(_, model)| {
-            CallInstruments::new(Arc::clone(&self.set), live, model.as_ref())
-        })
+        labels: &MetricLabels,
+        model: &Option<Label>,
+        error: &Label,
+    ) -> Vec<KeyValue> {
+        let group = SeriesGroup::Failure;
+        let (labels, step) = self.series_limiter.replace_with_other(labels, group, &(model, error));
+        let error = crate::attributes::label(key::ERROR_TYPE, error);
+        let own: Vec<_> = response_model(model, step).into_iter().chain([error]).collect();
+        with(&series_attributes(&labels), &own)
+    }
+
+    /// Binds the counter of choices with this finish reason and this result.
+    fn choice_counter(
+        &self,
+        labels: &MetricLabels,
+        model: &Option<Label>,
+        reason: Option<&Label>,
+        status: ChoiceStatus,
+    ) -> BoundCounter<u64> {
+        let own = (model, reason, status);
+        let (labels, step) =
+            self.series_limiter.replace_with_other(labels, SeriesGroup::Choice, &own);
+        let reason = reason.map(|reason| crate::attributes::label(key::FINISH_REASON, reason));
+        let result = word(key::CHOICE_RESULT, status.as_str());
+        let own: Vec<_> =
+            response_model(model, step).into_iter().chain(reason).chain([result]).collect();
+        self.set.own.choices.bind(&with(&series_attributes(&labels), &own))
     }
 
     /// Binds the counter of finished requests.
@@ -389,107 +420,6 @@ impl Instruments {
         let (replaced, _) =
             self.series_limiter.replace_with_other(route_key, SeriesGroup::Route, &());
         self.routes.obtain(&replaced, |route_key| RouteInstruments::new(&self.set, route_key))
-    }
-}
-
-/// The result of a request, as attributes of the counter of finished requests.
-#[derive(Clone, Copy, Debug, Hash)]
-struct FinishedResult<'a> {
-    outcome: Outcome,
-    error_source: ErrorSource,
-    stage: Stage,
-    error: Option<&'a Label>,
-    status: Option<u16>,
-}
-
-impl<'a> FinishedResult<'a> {
-    fn from_record(record: &Record, error: Option<&'a Label>) -> Self {
-        let (outcome, error_source, status) =
-            (record.outcome, record.error_source, record.http.status);
-        Self { outcome, error_source, stage: end_stage(record), error, status }
-    }
-
-    /// Returns the result of a request that succeeds with this status.
-    const fn ok(status: u16) -> Self {
-        let (outcome, error_source, stage) = (Outcome::Ok, ErrorSource::None, Stage::Tail);
-        Self { outcome, error_source, stage, error: None, status: Some(status) }
-    }
-
-    fn attributes(&self, step: OverflowStep) -> Vec<KeyValue> {
-        let mut attributes = vec![
-            word(key::OUTCOME, self.outcome.as_str()),
-            word(key::ERROR_SOURCE, self.error_source.as_str()),
-            word(key::STAGE, self.stage.as_str()),
-        ];
-        attributes.extend(status(self.status, step));
-        attributes.extend(self.error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)));
-        attributes
-    }
-}
-
-/// The route and the server of a request.
-#[derive(Clone, Debug, Hash)]
-struct UpstreamLabels {
-    route_key: RouteKey,
-    server_address: Label,
-    server_port: u16,
-}
-
-impl UpstreamLabels {
-    fn from_route(route: &RouteFacts) -> Self {
-        let (server_address, server_port) = (route.server_address.clone(), route.server_port);
-        Self { route_key: RouteKey::from_route(route), server_address, server_port }
-    }
-}
-
-impl Overflow for UpstreamLabels {
-    fn replaced_with_other(&self, step: OverflowStep) -> Self {
-        let route_key = self.route_key.replaced_with_other(step);
-        match step {
-            OverflowStep::Nothing
-            | OverflowStep::Tenant
-            | OverflowStep::Variant
-            | OverflowStep::Model => Self { route_key, ..self.clone() },
-            OverflowStep::Route => {
-                Self { route_key, server_address: Label::known(OTHER), server_port: 0 }
-            }
-        }
-    }
-}
-
-/// Returns the attribute of the status. If even the route is replaced by `other`, an unknown status is replaced by the
-/// first of its class, such as 500 for 599, as RFC 9110 (section 15) allows. The number of known statuses is bounded.
-fn status(status: Option<u16>, step: OverflowStep) -> Option<KeyValue> {
-    let status = status?;
-    let is_known = step != OverflowStep::Route
-        || StatusCode::from_u16(status).is_ok_and(|status| status.canonical_reason().is_some());
-    let status = if is_known { status } else { status / 100 * 100 };
-    Some(pair(key::STATUS, i64::from(status)))
-}
-
-/// Returns the stage in which a request ended: the first stage whose end was not reached.
-fn end_stage(record: &Record) -> Stage {
-    let points = &record.points;
-    let streamed = record.call.as_ref().is_some_and(|call| call.streamed);
-    let next = [
-        (points.admit, Stage::Admission),
-        (points.sent, Stage::Connect),
-        (points.head.or(points.uploaded), Stage::Upload),
-        (points.head, Stage::Headers),
-        (points.byte, Stage::FirstByte),
-        (points.event.or(points.token), Stage::FirstEvent),
-        (points.token, Stage::FirstToken),
-        (points.visible, Stage::Reasoning),
-    ];
-    if record.outcome == Outcome::Ok {
-        return Stage::Tail;
-    }
-    let expected = if streamed { next.len() } else { 5 };
-    let missing = next.into_iter().take(expected).find(|(point, _)| point.is_none());
-    match missing {
-        Some((_, stage)) => stage,
-        None if streamed => Stage::Decode,
-        None => Stage::Tail,
     }
 }
 

@@ -15,13 +15,13 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, HistogramDataPoint, Me
 
 use crate::exemplars::{Exemplar, ExemplarSnapshot};
 use crate::metrics_reader::MetricsSnapshot;
+use crate::prometheus_names;
 
 mod format;
-mod naming;
 mod page;
 
+pub use crate::prometheus_names::{Kind, label_name, name};
 pub use format::Format;
-pub use naming::{Kind, label_name, name};
 pub use page::MetricsPage;
 
 impl Format {
@@ -66,7 +66,7 @@ impl Format {
                 let base = name.strip_suffix("_total").unwrap_or(name);
                 writeln!(out, "# HELP {base} {}", escaped(help, true))?;
                 writeln!(out, "# TYPE {base} {}", kind.as_str())?;
-                if let Some(unit) = naming::unit_of(base, metric.unit(), kind) {
+                if let Some(unit) = prometheus_names::unit_of(base, metric.unit(), kind) {
                     writeln!(out, "# UNIT {base} {unit}")?;
                 }
             }

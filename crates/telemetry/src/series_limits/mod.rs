@@ -1,9 +1,12 @@
-//! Bounds the number of series of all instruments together, by replacing labels with `other`.
+//! Bounds the size of a scrape page, and with it the number of series, by replacing labels with `other`.
 //!
 //! The cardinality limiter bounds the values of each label, but combinations of admitted values multiply. New
-//! combinations are therefore admitted in order of arrival. The more combinations exist, the fewer labels a new
-//! combination keeps: the tenant is replaced first, then the variant, then the model, and finally the route. Status and
-//! error type are never replaced, because they show what is wrong.
+//! combinations are therefore admitted in order of arrival, as long as the page has room for all their series. The
+//! fuller the page, the fewer labels a new combination keeps: the tenant is replaced first, then the variant, then the
+//! model, and finally the route. Status and error type are never replaced, because they show what is wrong.
+//!
+//! A histogram takes about twenty lines, and a counter one. Histograms of calls are therefore admitted separately, up
+//! to a lower limit: with many tenants, tokens, cost and requests keep the tenant longer than times and rates do.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -12,8 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustc_hash::FxBuildHasher;
 
+use crate::catalog::Metric;
 use crate::catalog::attributes::{self as key, Values};
-use crate::catalog::{self, Metric};
+use crate::config::GenAiNames;
 use tokengauge_llm::dialect::Operation;
 use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::MetricLabels;
@@ -21,23 +25,19 @@ use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::sync::lock;
 
-/// Maximum number of points of all instruments: 223 kinds of calls with all their points, such as 100 models that
-/// stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9 KiB more in each snapshot,
-/// the last of which is kept. A full process with a scrape and an export therefore takes 60 to 110 MB, which fits into
-/// the 256 MiB of a sidecar. Combinations whose labels were all replaced by `other` are admitted even beyond the
-/// maximum.
-pub const MAX_POINTS: usize = 40_000;
+mod group;
+
+pub use group::{MAX_PAGE_BYTES, SeriesGroup};
+use group::{PageSize, label_bytes};
 
 /// Maximum number of routes, of upstreams, and of SLOs in a configuration, and of routes for which gauges are
 /// exported. A configuration has a few of each, but each reload can add new names.
 pub const MAX_CONFIGURED: usize = 512;
 
 /// Maximum number of combinations whose labels were all replaced by `other`. They differ in the operation, in whether
-/// the response is streamed, in the position, and in whether a tenant, a variant and a response model are present.
-const MAX_REPLACED: usize = Operation::ALL.len() * 2 * ProxyPosition::ALL.len() * 2 * 2 * 2;
-
-/// Points that each combination of call labels reserves for failed calls, whose responses name no model.
-const UNNAMED_POINTS: usize = 16;
+/// the response is streamed, in the position, in whether a tenant and a variant are present, and in the response model:
+/// none, the first one, or `other`.
+const MAX_REPLACED: usize = Operation::ALL.len() * 2 * ProxyPosition::ALL.len() * 2 * 2 * 3;
 
 /// Which labels of a combination are replaced by `other`. Each step includes the labels of the previous steps.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -51,120 +51,46 @@ pub enum OverflowStep {
     Route,
 }
 
-/// The instruments for which a combination of labels creates series.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum SeriesGroup {
-    Route,
-    /// The instruments of calls with the same labels, for the first response model.
-    Call,
-    /// The instruments of calls with the same labels, for a further response model.
-    ResponseModel,
-    /// The instruments with labels for the length ranges of prompt and response.
-    Lengths,
-    /// The instruments of calls that depend on the error type.
-    Failure,
-    /// The counter of finished requests.
-    Finish,
-    /// The counter of finished choices.
-    Choice,
-    /// The HTTP metrics of the semantic conventions.
-    Http,
-}
-
 /// Labels that can be replaced by `other`.
 pub trait Overflow: Clone + Hash {
     fn replaced_with_other(&self, step: OverflowStep) -> Self;
+
+    /// Returns the length in bytes of all label values, and of the keys of labels that can be absent.
+    fn text_bytes(&self) -> usize;
+
+    /// Returns whether calls with these labels are streamed.
+    fn is_stream(&self) -> bool {
+        false
+    }
 }
 
-/// Admits combinations of labels up to [`MAX_POINTS`]. Further combinations lose labels to `other`.
+/// Admits combinations of labels until their series fill a scrape page. Further combinations lose labels to `other`.
 #[derive(Debug)]
 pub struct SeriesLimiter {
     hasher: RandomState,
-    /// Number of points (series) of one combination, by [`SeriesGroup`].
-    points: [usize; SeriesGroup::ALL.len()],
+    /// Size of one combination that is not streamed, and of a streamed one, by [`SeriesGroup`].
+    sizes: [[PageSize; 2]; SeriesGroup::ALL.len()],
     admitted: Mutex<Admitted>,
     overflowed: Arc<AtomicU64>,
 }
 
-/// Keyed 64-bit hashes of the admitted combinations. With 40,000 hashes, two are equal with a probability of 4 × 10⁻¹¹,
+/// Keyed 64-bit hashes of the admitted combinations. With 80,000 hashes, two are equal with a probability of 2 × 10⁻¹⁰,
 /// and one more combination is then admitted.
 #[derive(Debug, Default)]
 struct Admitted {
     hashes: HashSet<u64, FxBuildHasher>,
-    points: usize,
+    /// Sizes in bytes of histograms of calls, and of all other series.
+    timing_bytes: usize,
+    other_bytes: usize,
 }
 
 impl OverflowStep {
     const ALL: [Self; 5] = [Self::Nothing, Self::Tenant, Self::Variant, Self::Model, Self::Route];
 }
 
-impl SeriesGroup {
-    const ALL: [Self; 8] = [
-        Self::Route,
-        Self::Call,
-        Self::ResponseModel,
-        Self::Lengths,
-        Self::Failure,
-        Self::Finish,
-        Self::Choice,
-        Self::Http,
-    ];
-
-    /// Returns whether each combination of the group has series of `metric`.
-    fn contains(self, metric: &Metric) -> bool {
-        let has = |attribute| metric.has(attribute);
-        let is_response_model = has(key::RESPONSE_MODEL) && !has(key::FINISH_REASON);
-        match self {
-            Self::Route => has(key::ROUTE) && !has(key::OPERATION) && !has(key::METHOD),
-            Self::Call => {
-                let is_live =
-                    has(key::OPERATION) && !has(key::RESPONSE_MODEL) && !has(key::OUTCOME);
-                is_live || is_response_model
-            }
-            Self::ResponseModel => is_response_model,
-            Self::Lengths => has(key::INPUT_LENGTH_BUCKET),
-            Self::Failure => has(key::RESPONSE_MODEL) && has(key::ERROR_TYPE),
-            Self::Finish => has(key::OUTCOME),
-            Self::Choice => has(key::FINISH_REASON),
-            Self::Http => has(key::METHOD),
-        }
-    }
-
-    /// Returns the maximum number of points of one combination.
-    pub fn points(self) -> usize {
-        let metrics = catalog::metrics().filter(|metric| self.contains(metric));
-        let points = metrics.map(|metric| metric.combinations).sum();
-        match self {
-            Self::Call => points + UNNAMED_POINTS,
-            Self::Route | Self::ResponseModel | Self::Lengths | Self::Failure => points,
-            Self::Finish | Self::Choice => 1,
-            Self::Http => 2,
-        }
-    }
-
-    /// Returns whether the series of a combination also differ in values from traffic, such as the error type.
-    const fn has_results(self) -> bool {
-        match self {
-            Self::Route | Self::Call | Self::ResponseModel | Self::Lengths => false,
-            Self::Failure | Self::Finish | Self::Choice | Self::Http => true,
-        }
-    }
-
-    /// Returns the percentage of [`MAX_POINTS`] up to which new combinations are admitted at this step. Results of
-    /// requests have a higher percentage, because a new status or error matters more than a new model.
-    const fn share(self, step: OverflowStep) -> usize {
-        let is_important = self.has_results() || matches!(self, Self::Route);
-        match (step, is_important) {
-            (OverflowStep::Nothing, false) => 50,
-            (OverflowStep::Tenant, false) => 60,
-            (OverflowStep::Variant, false) => 67,
-            (OverflowStep::Model, false) => 75,
-            (OverflowStep::Nothing, true) => 80,
-            (OverflowStep::Tenant, true) => 85,
-            (OverflowStep::Variant, true) => 90,
-            (OverflowStep::Model, true) => 95,
-            (OverflowStep::Route, _) => 100,
-        }
+impl Admitted {
+    const fn bytes_mut(&mut self, group: SeriesGroup) -> &mut usize {
+        if group.is_timing() { &mut self.timing_bytes } else { &mut self.other_bytes }
     }
 }
 
@@ -172,19 +98,35 @@ impl SeriesGroup {
 /// 33 bytes for each, of which it writes 1.
 pub fn max_series(metric: &Metric) -> usize {
     let groups = || SeriesGroup::ALL.into_iter().filter(|group| group.contains(metric));
+    let on_page =
+        MAX_PAGE_BYTES / PageSize::of_series(metric).bytes + MAX_REPLACED * metric.combinations;
     if groups().any(SeriesGroup::has_results) {
-        return MAX_POINTS;
+        return on_page;
     }
-    let combinations = match groups().map(|group| MAX_POINTS / group.points()).sum() {
+    let combinations = |group: SeriesGroup| {
+        let smallest = [false, true].map(|it| group.size(it, GenAiNames::Latest).bytes);
+        group.max_bytes() / smallest.into_iter().filter(|it| *it > 0).min().unwrap_or(1)
+    };
+    let combinations = match groups().map(combinations).sum() {
         0 if metric.attributes().all(|it| matches!(it.values, Values::Closed(_))) => 1,
         // The counter of a budget is never removed, and each reload can add 256 new names.
         0 => 2 * MAX_CONFIGURED,
         admitted => admitted + MAX_REPLACED,
     };
-    MAX_POINTS.min(combinations * metric.combinations)
+    on_page.min(combinations * metric.combinations)
 }
 
 impl SeriesLimiter {
+    pub fn new(gen_ai: GenAiNames) -> Self {
+        let sizes = |group: SeriesGroup| [false, true].map(|stream| group.size(stream, gen_ai));
+        Self {
+            hasher: RandomState::new(),
+            sizes: SeriesGroup::ALL.map(sizes),
+            admitted: Mutex::default(),
+            overflowed: Arc::default(),
+        }
+    }
+
     /// Returns the labels with which values are recorded, and which of them were replaced by `other`. `own` is
     /// never replaced.
     ///
@@ -222,6 +164,15 @@ impl SeriesLimiter {
         is_admitted
     }
 
+    /// Admits a combination whose labels cannot be replaced.
+    pub fn admit_always<L: Overflow>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) {
+        let hash = self.hash(&(group, labels, own));
+        let mut admitted = lock(&self.admitted);
+        if admitted.hashes.insert(hash) {
+            *admitted.bytes_mut(group) += self.size(labels, group);
+        }
+    }
+
     /// Returns how often labels of a combination were replaced by `other`.
     pub fn overflowed(&self) -> &Arc<AtomicU64> {
         &self.overflowed
@@ -239,14 +190,20 @@ impl SeriesLimiter {
         if admitted.hashes.contains(&hash) {
             return true;
         }
-        let own_points = self.points.get(group as usize).copied().unwrap_or_default();
-        let points = admitted.points + own_points;
-        let fits = points <= MAX_POINTS / 100 * group.share(step);
+        let bytes = *admitted.bytes_mut(group) + self.size(labels, group);
+        let fits = bytes <= group.max_bytes() / 100 * group.share(step);
         if fits {
             admitted.hashes.insert(hash);
-            admitted.points = points;
+            *admitted.bytes_mut(group) = bytes;
         }
         fits
+    }
+
+    /// Returns the usual size in bytes of the series of one combination.
+    fn size(&self, labels: &impl Overflow, group: SeriesGroup) -> usize {
+        let [other, streamed] = self.sizes.get(group as usize).copied().unwrap_or_default();
+        let size = if labels.is_stream() { streamed } else { other };
+        size.with_values(labels.text_bytes())
     }
 
     fn hash(&self, value: &impl Hash) -> u64 {
@@ -255,17 +212,6 @@ impl SeriesLimiter {
 
     fn count(&self) {
         self.overflowed.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Default for SeriesLimiter {
-    fn default() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            points: SeriesGroup::ALL.map(SeriesGroup::points),
-            admitted: Mutex::default(),
-            overflowed: Arc::default(),
-        }
     }
 }
 
@@ -287,6 +233,22 @@ impl Overflow for MetricLabels {
         }
         labels
     }
+
+    fn text_bytes(&self) -> usize {
+        let optional = [(key::TENANT, &self.tenant), (key::VARIANT, &self.variant)];
+        let optional = optional.into_iter().filter_map(|(attribute, value)| {
+            Some(label_bytes(attribute) + value.as_ref()?.as_str().len())
+        });
+        let names = [&self.provider, &self.model, &self.route, &self.server_address];
+        let names = names.into_iter().map(|label| label.as_str().len());
+        // The port and the flag have five characters.
+        let fixed = self.operation.as_str().len() + self.position.as_str().len() + 5 + 5;
+        fixed + names.chain(optional).sum::<usize>()
+    }
+
+    fn is_stream(&self) -> bool {
+        self.stream
+    }
 }
 
 impl Overflow for RouteKey {
@@ -298,6 +260,10 @@ impl Overflow for RouteKey {
             | OverflowStep::Model => self.clone(),
             OverflowStep::Route => Self { route: Label::known(OTHER), ..self.clone() },
         }
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.route.as_str().len() + self.position.as_str().len()
     }
 }
 
@@ -331,7 +297,9 @@ impl<K, V> Default for SharedValues<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use super::group::{MAX_OTHER_BYTES, MAX_TIMING_BYTES};
     use super::*;
+    use crate::catalog;
     use crate::testing;
     use tokengauge_measure::load::MAX_MODEL_KEYS;
 
@@ -363,43 +331,58 @@ mod tests {
         );
     }
 
-    #[test]
-    fn calls_and_their_results_stay_below_the_bound() {
-        let limiter = SeriesLimiter::default();
-        let mut steps = [0; OverflowStep::ALL.len()];
-        for model in 0..1_000 {
+    /// Returns at which step the counters and the histograms of calls are admitted, of twenty tenants each.
+    fn steps(limiter: &SeriesLimiter, models: usize) -> [[usize; OverflowStep::ALL.len()]; 2] {
+        let mut steps = [[0; OverflowStep::ALL.len()]; 2];
+        for model in 0..models {
             for tenant in 0..20 {
                 let (replaced, step) =
                     limiter.replace_with_other(&labels(model, tenant), SeriesGroup::Call, &());
-                steps[step as usize] += 1;
+                steps[0][step as usize] += 1;
+                let (_, step) = limiter.replace_with_other(&replaced, SeriesGroup::Timings, &());
+                steps[1][step as usize] += 1;
                 for status in [200, 429, 500] {
                     limiter.replace_with_other(&replaced, SeriesGroup::Finish, &status);
                 }
             }
         }
-        let [nothing, tenant, variant, model, route] = steps;
-        assert!(nothing > 100 && tenant > 0 && variant > 0 && model > 0, "{steps:?}");
-        assert_eq!(route, 0, "one route is not replaced");
-        let points = limiter.admitted.lock().unwrap().points;
-        assert!(points > MAX_POINTS / 2 && points <= MAX_POINTS, "{points}");
+        steps
+    }
+
+    #[test]
+    fn calls_and_their_results_fill_a_page() {
+        let limiter = SeriesLimiter::new(GenAiNames::Latest);
+        let all = steps(&limiter, 1_000);
+        for [nothing, tenant, _, model, route] in all {
+            assert!(nothing > 0 && tenant > 0 && model > 0, "{all:?}");
+            assert_eq!(route, 0, "one route is not replaced");
+        }
+        let admitted = limiter.admitted.lock().unwrap();
+        let (timings, others) = (admitted.timing_bytes, admitted.other_bytes);
+        assert!(timings > MAX_TIMING_BYTES / 10 * 8 && timings <= MAX_TIMING_BYTES, "{timings}");
+        assert!(others > MAX_OTHER_BYTES / 10 * 8 && others <= MAX_OTHER_BYTES, "{others}");
+        drop(admitted);
         let (known, step) = limiter.replace_with_other(&labels(0, 0), SeriesGroup::Call, &());
         assert_eq!((known, step), (labels(0, 0), OverflowStep::Nothing), "admitted before");
     }
 
     #[test]
-    fn a_hundred_models_that_stream_or_not_keep_their_labels() {
-        let limiter = SeriesLimiter::default();
-        for model in 0..100 {
+    fn counters_keep_the_tenant_longer_than_histograms() {
+        let limiter = SeriesLimiter::new(GenAiNames::Latest);
+        let [counters, histograms] = steps(&limiter, 10).map(|[nothing, ..]| nothing);
+        assert!(counters > 2 * histograms && histograms > 5, "{counters} {histograms}");
+    }
+
+    #[test]
+    fn many_models_without_tenants_keep_their_labels() {
+        let limiter = SeriesLimiter::new(GenAiNames::Latest);
+        for model in 0..80 {
             for stream in [false, true] {
                 let labels =
                     MetricLabels { stream, tenant: None, variant: None, ..labels(model, 0) };
-                assert_eq!(limiter.replace_with_other(&labels, SeriesGroup::Call, &()).0, labels);
-                for status in [200, 400, 429, 500, 503] {
-                    assert_eq!(
-                        limiter.replace_with_other(&labels, SeriesGroup::Finish, &status).0,
-                        labels
-                    );
-                }
+                let keeps = |group| limiter.replace_with_other(&labels, group, &()).0 == labels;
+                assert!(keeps(SeriesGroup::Call), "{model}");
+                assert!(model >= 20 || keeps(SeriesGroup::Timings), "{model}");
             }
         }
         assert_eq!(limiter.overflowed().load(Ordering::Relaxed), 0);
@@ -415,7 +398,9 @@ mod tests {
                 metric if metric.has(key::UPSTREAM) || metric.has(key::BUDGET) => MAX_CONFIGURED,
                 _ => 1,
             };
-            let at_least = MAX_POINTS.min(at_least * metric.combinations);
+            let at_least = at_least * metric.combinations;
+            let on_page = MAX_OTHER_BYTES / PageSize::of_series(metric).bytes;
+            let at_least = at_least.min(on_page);
             assert!(max_series(metric) >= at_least, "{}", metric.name);
             if metric.attributes().next().is_none() {
                 assert_eq!(max_series(metric), 1, "{}", metric.name);

@@ -1,0 +1,266 @@
+//! The groups of series that combinations of labels create, and the sizes of these series on a scrape page.
+
+use super::OverflowStep;
+use crate::catalog::attributes as key;
+use crate::catalog::{self, Attribute, Kind, Metric, semconv, tokengauge};
+use crate::config::GenAiNames;
+
+/// Maximum size in bytes of a scrape page. VictoriaMetrics rejects larger pages by default
+/// (`-promscrape.maxScrapeSize`). A series takes 1 KiB of memory, and 0.9 KiB more in each snapshot, the last of which
+/// is kept. A full page has 5,000 to 30,000 series, and 60,000 if it has counters only.
+pub const MAX_PAGE_BYTES: usize = 16 << 20;
+
+/// Parts of the page, each with its own limit, for the usual series of all combinations of labels: of histograms of
+/// calls, and of all other metrics. The rest is for exemplars (1 MiB at most), gauges and metrics of the process (1 MiB),
+/// and rare series: a combination that has all of them takes a sixth more. Combinations whose labels were all replaced
+/// by `other` are admitted even beyond these sizes.
+pub const MAX_TIMING_BYTES: usize = 10 << 20;
+pub const MAX_OTHER_BYTES: usize = 4 << 20;
+
+/// Assumed length in bytes of an attribute's value that is not part of the labels of a combination.
+const VALUE_BYTES: usize = 14;
+
+/// Lengths in bytes of the parts of a line besides name and labels: braces, space and line end; the number; the suffix
+/// `_bucket` and the label `le`.
+const FRAME_BYTES: usize = 4;
+const NUMBER_BYTES: usize = 5;
+const BUCKET_BYTES: usize = 7 + 12;
+
+/// Metrics of which a combination usually has fewer series than the maximum: tokens have one source, calls one
+/// currency, and few streams stall in each way.
+static USUAL_SERIES: [(&Metric, usize); 6] = [
+    (&tokengauge::TOKENS, 6),
+    (&tokengauge::COST, 1),
+    (&tokengauge::STALL_DURATION, 1),
+    (&tokengauge::QUEUE_WAIT, 1),
+    (&tokengauge::BACKEND_STAGE_DURATION, 3),
+    // Only calls that generate no text.
+    (&semconv::OPERATION_DURATION, 0),
+];
+
+/// Number of histograms that a call without a response model fills, such as a rejected one: its stages up to the
+/// headers, its queue, and its first times.
+const UNNAMED_HISTOGRAMS: usize = 8;
+
+/// Metrics of calls that only streams have.
+static STREAM_METRICS: [&Metric; 18] = [
+    &tokengauge::STREAM_ACTIVE_TIME,
+    &tokengauge::STREAM_STALLS,
+    &tokengauge::STALL_DURATION,
+    &tokengauge::OUTPUT_TOKEN_RATE,
+    &tokengauge::REQUESTS_RATED,
+    &tokengauge::REQUESTS_UNRATED,
+    &tokengauge::TOKENS_PER_CHUNK,
+    &tokengauge::TIME_TO_FIRST_EVENT,
+    &tokengauge::TIME_TO_FIRST_TOKEN,
+    &tokengauge::TIME_TO_FIRST_VISIBLE_TOKEN,
+    &tokengauge::INTER_TOKEN_LATENCY,
+    &tokengauge::INTER_CHUNK_LATENCY,
+    &semconv::SERVER_FIRST_TOKEN,
+    &semconv::SERVER_OUTPUT_TOKEN,
+    &semconv::INFERENCE_FIRST_CHUNK,
+    &semconv::INFERENCE_OUTPUT_CHUNK,
+    &semconv::OPERATION_FIRST_CHUNK,
+    &semconv::OPERATION_OUTPUT_CHUNK,
+];
+
+/// The instruments for which a combination of labels creates series.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum SeriesGroup {
+    Route,
+    /// The counters of calls with the same labels, for the first response model.
+    Call,
+    /// The histograms of calls with the same labels, for the first response model.
+    Timings,
+    /// The counters of calls with the same labels, for a further response model.
+    ResponseModel,
+    /// The histograms of calls with the same labels, for a further response model.
+    ResponseModelTimings,
+    /// The histograms of calls with the same labels, without a response model.
+    UnnamedTimings,
+    /// The instruments with labels for the length ranges of prompt and response.
+    Lengths,
+    /// The instruments of calls that depend on the error type.
+    Failure,
+    /// The counter of finished requests.
+    Finish,
+    /// The counter of finished choices.
+    Choice,
+    /// The HTTP metrics of the semantic conventions.
+    Http,
+}
+
+/// The usual size of the series of one combination on a scrape page.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PageSize {
+    lines: usize,
+    /// Length in bytes of all lines without the values of the combination's labels.
+    pub bytes: usize,
+}
+
+impl SeriesGroup {
+    pub const ALL: [Self; 11] = [
+        Self::Route,
+        Self::Call,
+        Self::Timings,
+        Self::ResponseModel,
+        Self::ResponseModelTimings,
+        Self::UnnamedTimings,
+        Self::Lengths,
+        Self::Failure,
+        Self::Finish,
+        Self::Choice,
+        Self::Http,
+    ];
+
+    /// Returns whether each combination of the group has series of `metric`.
+    pub fn contains(self, metric: &Metric) -> bool {
+        let has = |attribute| metric.has(attribute);
+        let is_histogram = metric.kind == Kind::Histogram;
+        let is_response_model = has(key::RESPONSE_MODEL) && !has(key::FINISH_REASON);
+        let is_live = has(key::OPERATION) && !has(key::RESPONSE_MODEL) && !has(key::OUTCOME);
+        match self {
+            Self::Route => has(key::ROUTE) && !has(key::OPERATION) && !has(key::METHOD),
+            Self::Call => !is_histogram && (is_live || is_response_model),
+            Self::Timings => is_histogram && (is_live || is_response_model),
+            Self::ResponseModel => !is_histogram && is_response_model,
+            Self::ResponseModelTimings => is_histogram && is_response_model,
+            Self::UnnamedTimings => metric.name == tokengauge::REQUEST_STAGE_DURATION.name,
+            Self::Lengths => has(key::INPUT_LENGTH_BUCKET),
+            Self::Failure => has(key::RESPONSE_MODEL) && has(key::ERROR_TYPE),
+            Self::Finish => has(key::OUTCOME),
+            Self::Choice => has(key::FINISH_REASON),
+            Self::Http => has(key::METHOD),
+        }
+    }
+
+    /// Returns the number of series of `metric` that one combination usually has.
+    fn usual_series(self, metric: &Metric, is_stream: bool) -> usize {
+        match self {
+            Self::Finish | Self::Choice | Self::Http => 1,
+            Self::UnnamedTimings => UNNAMED_HISTOGRAMS,
+            // Without tokens, a response has no stages from the first event on.
+            _ if metric.name == tokengauge::REQUEST_STAGE_DURATION.name && !is_stream => 6,
+            _ if let Some((_, series)) =
+                USUAL_SERIES.iter().find(|(it, _)| it.name == metric.name) =>
+            {
+                *series
+            }
+            Self::Route
+            | Self::Call
+            | Self::Timings
+            | Self::ResponseModel
+            | Self::ResponseModelTimings
+            | Self::Lengths
+            | Self::Failure => metric.combinations,
+        }
+    }
+
+    /// Returns the usual size of one combination.
+    pub fn size(self, is_stream: bool, gen_ai: GenAiNames) -> PageSize {
+        let metrics = catalog::metrics().filter(|metric| {
+            let is_missing = !is_stream && STREAM_METRICS.iter().any(|it| it.name == metric.name);
+            self.contains(metric) && semconv::is_exported(metric, gen_ai) && !is_missing
+        });
+        metrics.fold(PageSize::default(), |sum, metric| {
+            let size = PageSize::of_series(metric);
+            let series = self.usual_series(metric, is_stream);
+            PageSize {
+                lines: sum.lines + series * size.lines,
+                bytes: sum.bytes + series * size.bytes,
+            }
+        })
+    }
+
+    /// Returns whether the series of a combination also differ in values from traffic, such as the error type.
+    pub const fn has_results(self) -> bool {
+        match self {
+            Self::Route
+            | Self::Call
+            | Self::Timings
+            | Self::ResponseModel
+            | Self::ResponseModelTimings
+            | Self::UnnamedTimings
+            | Self::Lengths => false,
+            Self::Failure | Self::Finish | Self::Choice | Self::Http => true,
+        }
+    }
+
+    /// Returns whether the series are histograms of calls.
+    pub const fn is_timing(self) -> bool {
+        match self {
+            Self::Timings
+            | Self::ResponseModelTimings
+            | Self::UnnamedTimings
+            | Self::Lengths
+            | Self::Failure => true,
+            Self::Route
+            | Self::Call
+            | Self::ResponseModel
+            | Self::Finish
+            | Self::Choice
+            | Self::Http => false,
+        }
+    }
+
+    /// Returns the maximum size in bytes of the part of the page to which the series belong.
+    pub const fn max_bytes(self) -> usize {
+        if self.is_timing() { MAX_TIMING_BYTES } else { MAX_OTHER_BYTES }
+    }
+
+    /// Returns the percentage of [`Self::max_bytes`] up to which new combinations are admitted at this step. Results of
+    /// requests have the highest percentages, because a new status or error matters more than a new model.
+    pub const fn share(self, step: OverflowStep) -> usize {
+        let is_important = self.has_results() || matches!(self, Self::Route);
+        let [nothing, tenant, variant, model] = match (is_important, self.is_timing()) {
+            (true, _) => [93, 95, 97, 99],
+            (false, true) => [30, 78, 83, 92],
+            (false, false) => [70, 85, 88, 90],
+        };
+        match step {
+            OverflowStep::Nothing => nothing,
+            OverflowStep::Tenant => tenant,
+            OverflowStep::Variant => variant,
+            OverflowStep::Model => model,
+            OverflowStep::Route => 100,
+        }
+    }
+}
+
+impl PageSize {
+    /// Returns the size of one series.
+    pub fn of_series(metric: &Metric) -> Self {
+        // Tenant and variant can be absent. The text of a combination includes their keys.
+        let is_optional = |key: &str| key == key::TENANT.key || key == key::VARIANT.key;
+        let keys = metric.attributes().filter(|attribute| !is_optional(attribute.key));
+        let own_values = metric.attributes().filter(|attribute| !is_label(*attribute)).count();
+        let line = metric.prometheus_name().len()
+            + keys.map(label_bytes).sum::<usize>()
+            + own_values * VALUE_BYTES
+            + FRAME_BYTES
+            + NUMBER_BYTES;
+        match metric.kind {
+            // The buckets, the one for infinity, the sum and the count.
+            Kind::Histogram => {
+                let lines = metric.buckets.len() + 3;
+                Self { lines, bytes: lines * (line + BUCKET_BYTES) }
+            }
+            Kind::Counter | Kind::UpDownCounter | Kind::Gauge => Self { lines: 1, bytes: line },
+        }
+    }
+
+    /// Returns the size in bytes with these label values.
+    pub const fn with_values(self, text_bytes: usize) -> usize {
+        self.bytes + self.lines * text_bytes
+    }
+}
+
+/// Returns the length of a label on the page, without its value: `key="",`.
+pub const fn label_bytes(attribute: Attribute) -> usize {
+    attribute.key.len() + 4
+}
+
+/// Returns whether the attribute is part of the labels of a combination.
+fn is_label(attribute: Attribute) -> bool {
+    key::CALL.iter().any(|label| label.key == attribute.key)
+}
