@@ -195,7 +195,8 @@ impl ResponseAccumulator {
     /// Records an error if a successful response contains no answer: no text, no finish reason, and in a JSON body none
     /// of the values that its API requires. Called after the end of `body`, which HTTP delivered completely.
     pub fn require_answer(&mut self, api: Api, status: u16, body: &BodyReader) {
-        let is_observed = !(body.is_lossy() || body.is_unread() || body.is_short());
+        let is_observed =
+            !(body.is_lossy() || body.is_unread() || body.is_foreign() || body.is_short());
         if self.failed || !has_body(status) || !is_observed || self.is_answered(api, body) {
             return;
         }

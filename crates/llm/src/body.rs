@@ -3,7 +3,7 @@
 use crate::budget::RequestBudget;
 use crate::decode::ContentDecoder;
 use crate::dialect::{self, Api, Event, RequestFacts, ResponseReader};
-use crate::frame::{BudgetedFramer, Frame, ParseError};
+use crate::frame::{BudgetedFramer, Frame, ParseError, is_foreign_media_type};
 use tokengauge_types::event::Headers;
 
 /// Reads the body of one response, in pieces of any size.
@@ -13,6 +13,8 @@ pub struct BodyReader {
     framer: BudgetedFramer,
     reader: ResponseReader,
     is_lossy: bool,
+    /// Whether the model or its container chose the media type, such as CSV. The body is then not read.
+    is_foreign: bool,
 }
 
 /// An item that is read from a body.
@@ -36,19 +38,27 @@ impl BodyReader {
         out: &mut impl FnMut(Event<'_>),
     ) -> Self {
         let is_whole = request.stream != Some(true);
-        dialect::headers::read(headers, dialect::is_error(status), is_whole, out);
+        let failed = dialect::is_error(status);
+        dialect::headers::read(headers, failed, is_whole, out);
+        let is_foreign = !failed
+            && api.has_free_media_type()
+            && headers.get("content-type").is_some_and(is_foreign_media_type);
         Self {
             decoder: ContentDecoder::new(headers.get("content-encoding"), budget),
             framer: BudgetedFramer::new(headers.get("content-type"), api.json(), budget),
             reader: ResponseReader::new(api, request, status, budget),
             is_lossy: false,
+            is_foreign,
         }
     }
 
     /// Parses the next bytes. Calls `out` for each item that these bytes complete. Returns `false` if a limit or the
     /// memory budget left some bytes unread.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(BodyItem<'_>)) -> bool {
-        let Self { decoder, framer, reader, is_lossy } = self;
+        if self.is_foreign {
+            return true;
+        }
+        let Self { decoder, framer, reader, is_lossy, .. } = self;
         let mut is_over_budget = false;
         let is_decoded = decoder.push(bytes, &mut |plain| {
             framer.push(plain, &mut |frame| is_over_budget |= read_frame(reader, frame, out));
@@ -71,11 +81,11 @@ impl BodyReader {
     /// Ends the body. Calls `out` for each item that is complete only at the end. `is_delivered` is true if HTTP
     /// delivered the whole body. Only then is a missing end marker a parse error.
     pub fn finish(&mut self, is_delivered: bool, out: &mut impl FnMut(BodyItem<'_>)) {
-        let Self { decoder, framer, reader, is_lossy } = self;
+        let Self { decoder, framer, reader, is_lossy, is_foreign } = self;
         if is_delivered {
             decoder.end();
         }
-        if decoder.is_unread() {
+        if *is_foreign || decoder.is_unread() {
             return;
         }
         let mut out = |item: BodyItem<'_>| {
@@ -91,6 +101,11 @@ impl BodyReader {
     /// Returns whether a part of the body was lost or not decoded.
     pub const fn is_lossy(&self) -> bool {
         self.is_lossy
+    }
+
+    /// Returns whether the body is ignored because its media type belongs to the model or its container.
+    pub const fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     /// Returns whether the body is ignored because its content encoding is unknown.

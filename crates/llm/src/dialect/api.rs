@@ -207,6 +207,13 @@ impl Api {
         }
     }
 
+    /// Whether the model or its container chooses the media type of a response: SageMaker containers send CSV, Triton
+    /// sends binary tensors, and models on Cloudflare send images and sound.
+    pub const fn has_free_media_type(self) -> bool {
+        let is_container = matches!(self.family(), Family::Triton | Family::Cloudflare);
+        is_container || matches!(self, Self::SageMakerInvocations | Self::BedrockInvoke)
+    }
+
     /// Returns the requested output type (`gen_ai.output.type`) if the API implies one.
     pub const fn output_type(self) -> Option<&'static str> {
         match self.operation() {

@@ -20,6 +20,7 @@ pub use aws_event_stream::AwsEventStream;
 pub use budgeted::BudgetedFramer;
 pub use json_values::JsonValues;
 pub use single::SingleMessage;
+pub use sniff::is_foreign_media_type;
 use sniff::{Framing, Sniffer};
 pub use sse::Sse;
 pub use websocket::{Message, SkipReason, WebSocket};

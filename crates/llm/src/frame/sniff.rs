@@ -194,6 +194,18 @@ fn declared_framing(content_type: &str) -> Option<Framing> {
     }
 }
 
+/// Returns whether a content type is one of tables, tensors, images or sound, which contain neither JSON nor text.
+/// `application/octet-stream` is not, because some servers send JSON with it.
+pub fn is_foreign_media_type(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let Some((kind, subtype)) = essence.split_once('/') else {
+        return false;
+    };
+    let subtype = subtype.strip_prefix("x-").unwrap_or(subtype);
+    let is_table = matches!(subtype, "csv" | "npy" | "npz" | "parquet" | "libsvm" | "pickle");
+    is_table || subtype.ends_with("protobuf") || matches!(kind, "image" | "audio" | "video")
+}
+
 /// Returns whether an AWS message can begin with this byte, the highest byte of its length. Messages have at most
 /// slightly more than 24 MiB, so this byte is 0 or 1.
 fn begins_message(byte: u8) -> bool {

@@ -83,6 +83,30 @@ fn a_response_without_an_answer_is_an_error_of_the_upstream() {
 }
 
 #[test]
+fn the_media_type_of_a_container_is_no_error() {
+    let answer = |kind, body: &str| {
+        let mut open = open("/endpoints/e/invocations");
+        let host = "runtime.sagemaker.eu-west-1.amazonaws.com";
+        Arc::make_mut(&mut open.route).server_address = Label::known(host);
+        let mut play = Play::opened(open, r#"{"inputs":"Hi"}"#);
+        play.head(200, 200, kind).arrival(300, Direction::Response, body, 0);
+        let record = play.complete(400);
+        assert!(record.call.is_some() && record.anomalies.is_empty(), "{kind} {body}");
+        (record.outcome, record.error_type.map(|kind| kind.to_string()).unwrap_or_default())
+    };
+    for (kind, body) in [
+        ("text/csv", "0.25,1\n"),
+        ("text/csv; charset=utf-8", "0.25,1\n0.5,0\n"),
+        ("application/x-npy", "\u{93}NUMPY\u{1}"),
+        ("application/x-recordio-protobuf", "\u{a}\u{23}"),
+        ("image/png", "\u{89}PNG"),
+        (JSON, "[[0.25,1]]"),
+    ] {
+        assert_eq!(answer(kind, body), (Outcome::Ok, String::new()), "{kind} {body}");
+    }
+}
+
+#[test]
 fn an_error_in_a_successful_body_has_its_source() {
     for (path, request, _) in APIS {
         for (body, error, source) in [
