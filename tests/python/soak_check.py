@@ -3,7 +3,7 @@
 
     soak_check.py --binary target/release/tokengauge [--seconds 60] [--clients 48] [--verbose]
 
-Clients of nine API formats read, read slowly and abort. The backend resets, closes, hangs, sends garbage and refuses. The collector fails in
+Clients of nine API formats, some with the deviations of real servers, read, read slowly and abort. The backend resets, closes, hangs, sends garbage and refuses. The collector fails in
 five ways. The configuration is reloaded every few seconds. Checked while this runs: started = finished + in flight in every scrape, and bounds
 of memory and descriptors. Checked at the end: every byte, the number of requests, the tokens of complete responses, and the exit status.
 The last line is `N passed, N failed`; exit status 0 if nothing failed.

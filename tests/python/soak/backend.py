@@ -11,8 +11,9 @@ from .formats import BY_NAME
 # What a request can ask for in `x-fault`. The first group ends before the response headers, so the client gets 502 or 504.
 NO_RESPONSE = ("reset_before", "close_before", "garbage", "hang")
 TRUNCATED = ("reset_middle", "close_middle", "bad_chunk", "short_length")
-STATUS = ("429", "500", "503")
-WHOLE = ("close_after", "long_length", "early")
+STATUS = ("424", "429", "498", "500", "503")
+WHOLE = ("close_after", "long_length", "early", "many_headers")
+MANY_HEADERS = b"".join(b"x-soak-%d: value\r\n" % number for number in range(150))
 FAULTS = NO_RESPONSE + TRUNCATED + STATUS + WHOLE
 REFUSAL = b'{"error":{"message":"no","type":"server_error"}}'
 
@@ -87,7 +88,8 @@ class Backend:
         framing = b"transfer-encoding: chunked"
         if fault in ("long_length", "short_length"):
             framing = b"content-length: %d" % (len(body) + (10 if fault == "short_length" else 0))
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\n%s\r\n\r\n" % (response.media.encode(), framing))
+        extra = MANY_HEADERS if fault == "many_headers" else b""
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\n%s%s\r\n\r\n" % (response.media.encode(), extra, framing))
         half = len(response.pieces) // 2
         pieces = list(response.pieces)
         if fault == "long_length":

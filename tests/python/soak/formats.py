@@ -1,4 +1,4 @@
-"""Responses of nine API formats. A seed determines the text, so that backend and client know every byte of a response."""
+"""Responses of nine API formats, and of servers that deviate from them. A seed determines the text, so that backend and client know every byte of a response."""
 import binascii
 import dataclasses
 import json
@@ -128,6 +128,50 @@ def whole_json(model, words, prompt):
                  "usage": {"prompt_tokens": prompt, "completion_tokens": len(words), "total_tokens": prompt + len(words)}}).encode()
 
 
+def image(model, words, prompt):
+    """The last event contains an image and is larger than the proxy's limit for one event."""
+    *events, _ = openai_responses(model, words, prompt)
+    yield from events
+    result = {"type": "image_generation_call", "status": "completed", "result": "iVBORw0KGgo=" * 100_000}
+    usage = {"input_tokens": prompt, "output_tokens": len(words), "total_tokens": prompt + len(words)}
+    response = {"id": "r1", "object": "response", "model": model, "output": [result], "status": "completed", "usage": usage}
+    yield event({"type": "response.completed", "sequence_number": len(words) + 1, "response": response}, "response.completed")
+
+
+def single_lines(model, words, prompt):
+    """Events are separated by one line end instead of two."""
+    for piece in openai_chat(model, words, prompt):
+        yield piece.removesuffix(b"\n") if b"[DONE]" not in piece else piece
+
+
+def reasoning(model, words, prompt):
+    """Half of the words are reasoning, whose number the usage does not name."""
+    for number, word in enumerate(words):
+        key = "reasoning_content" if number < len(words) // 2 else "content"
+        yield event({"id": "c4", "object": "chat.completion.chunk", "model": model, "choices": [{"index": 0, "delta": {key: word}, "finish_reason": None}]})
+    yield event({"id": "c4", "object": "chat.completion.chunk", "model": model, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    yield event({"id": "c4", "model": model, "choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": len(words), "total_tokens": prompt + len(words)}})
+    yield event("[DONE]")
+
+
+def odd_types(model, words, prompt):
+    """One object instead of a list, a part instead of a text, and numbers as strings and floats."""
+    for word in words:
+        yield event({"id": 5, "model": model, "choices": {"index": "0", "delta": {"content": [{"type": "text", "text": word}]}, "finish_reason": "null"}})
+    usage = {"prompt_tokens": str(prompt), "completion_tokens": float(len(words)), "total_tokens": prompt + len(words)}
+    yield event({"id": 5, "model": model, "choices": {"index": 0, "delta": {}, "finish_reason": "stop"}, "usage": usage, "error": {}})
+    yield event("[DONE]")
+
+
+def lm_studio(model, words, prompt):
+    yield event({"type": "chat.start", "model_instance_id": model}, "chat.start")
+    for word in words:
+        yield event({"type": "message.delta", "content": word}, "message.delta")
+    stats = {"input_tokens": prompt, "total_output_tokens": len(words), "reasoning_output_tokens": 0}
+    result = {"model_instance_id": model, "output": [{"type": "message", "content": "".join(words)}], "stats": stats, "response_id": "r2"}
+    yield event({"type": "chat.end", "result": result}, "chat.end")
+
+
 @dataclasses.dataclass
 class Format:
     """An API format. `counted`: the model's tokenizer is known, so that counted tokens equal the words."""
@@ -163,6 +207,11 @@ FORMATS = (
     Format("ollama", "/api/chat", "llama3.2", NDJSON, ollama, {"model": MODEL, "messages": MESSAGES}),
     Format("cohere", "/v2/chat", "command-a", SSE, cohere, {"model": MODEL, "stream": True, "messages": MESSAGES}),
     Format("bedrock", "/model/{model}/converse-stream", "amazon.nova-lite", AWS, bedrock, {"messages": [{"role": "user", "content": [{"text": PROMPT}]}]}),
+    Format("image", "/v1/responses", "gpt-5", SSE, image, {"model": MODEL, "stream": True, "input": PROMPT}, True),
+    Format("single_lines", "/v1/chat/completions", "glm-4.6", SSE, single_lines, CHAT),
+    Format("reasoning", "/v1/chat/completions", "qwen3-32b", SSE, reasoning, CHAT),
+    Format("odd_types", "/v1/chat/completions", "gpt-4o-2024-11-20", SSE, odd_types, CHAT, True),
+    Format("lm_studio", "/api/v1/chat", "gpt-oss-20b", SSE, lm_studio, {"model": MODEL, "stream": True, "input": PROMPT}),
     Format("whole_json", "/v1/chat/completions", "gpt-4o-mini", JSON, whole_json, {"model": MODEL, "messages": MESSAGES}, True),
 )
 BY_NAME = {one.name: one for one in FORMATS}
