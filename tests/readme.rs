@@ -128,9 +128,8 @@ fn every_option_in_the_text_exists() {
     }
 }
 
-/// Pages whose keys are those of another file: former names, values of the chart, and fields of admin pages.
-const OTHER_KEYS: [&str; 3] =
-    ["CHANGELOG.md", "deploy/helm/tokengauge/README.md", "docs/reference/admin-api.md"];
+/// Pages whose keys are those of another file: values of the chart, and fields of admin pages.
+const OTHER_KEYS: [&str; 2] = ["deploy/helm/tokengauge/README.md", "docs/reference/admin-api.md"];
 /// A key of Prometheus.
 const PROMETHEUS_KEY: &str = "otlp.promote_resource_attributes";
 

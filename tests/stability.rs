@@ -1,20 +1,13 @@
-//! Public names are stable: a name that was public once still exists, or `docs/reference/renames.csv` names its
-//! successor. `docs/reference/stability.md` states the rules.
+//! Public names are stable, as `docs/reference/stability.md` states.
 //!
-//! `tests/fixtures/public_names.csv` records every name that was ever public. A new name needs a new line there, and a
-//! removed or renamed one keeps its line and gets a row in `renames.csv`.
+//! `tests/fixtures/public_names.csv` records every public name. A new name needs a new line there.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test may panic"
-)]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "pages/admin_fields.rs"]
 mod admin_fields;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,86 +86,20 @@ fn rows(file: &str) -> Vec<Vec<String>> {
     text.lines().skip(1).map(|row| row.split(',').map(str::to_owned).collect()).collect()
 }
 
-/// The renames by kind and former name. A metric that became several has several.
-fn renames() -> BTreeMap<Name, Vec<String>> {
-    let mut renames: BTreeMap<Name, Vec<String>> = BTreeMap::new();
-    for row in rows("docs/reference/renames.csv") {
-        let [kind, old, new] = row.as_slice() else {
-            panic!("not three columns: {row:?}");
-        };
-        let name = old.split_once('{').map_or(old.as_str(), |(name, _)| name);
-        renames.entry((kind.clone(), name.to_owned())).or_default().push(new.clone());
-    }
-    renames
-}
-
-/// Returns the labels whose values select one of several successors of a metric, with these values.
-fn selectors() -> BTreeSet<String> {
-    let rows = rows("docs/reference/renames.csv");
-    let old = rows.iter().filter_map(|row| row[1].split_once('{'));
-    old.map(|(_, selector)| selector.trim_end_matches('}').to_owned()).collect()
-}
-
 #[test]
-fn every_name_that_was_public_exists_or_has_a_successor() {
-    let (current, renames, selectors) = (current(), renames(), selectors());
-    let is_selector = |name: &str| {
-        selectors.iter().any(|it| it == name || it.split('=').next().is_some_and(|key| key == name))
-    };
-    let exists = |kind: &str, name: &str| current.contains(&(kind.to_owned(), name.to_owned()));
-    let mut lost = Vec::new();
-    for row in rows("tests/fixtures/public_names.csv") {
-        let (kind, name) = (row[0].as_str(), row[1].as_str());
-        let successors = renames.get(&(kind.to_owned(), name.to_owned()));
-        // The values of a renamed attribute keep their names, unless they have rows of their own.
-        let of_attribute = name.split_once('=').and_then(|(key, value)| {
-            let new = renames.get(&("attribute".to_owned(), key.to_owned()))?.first()?;
-            Some(format!("{new}={value}"))
-        });
-        let survives = exists(kind, name)
-            || successors.is_some_and(|all| all.iter().all(|new| exists(kind, new)))
-            || of_attribute.is_some_and(|new| exists(kind, &new))
-            || is_selector(name);
-        if !survives {
-            lost.push(format!("{kind},{name}"));
-        }
-    }
-    assert!(
-        lost.is_empty(),
-        "renamed or removed without a row in renames.csv:\n{}",
-        lost.join("\n")
-    );
-}
-
-#[test]
-fn every_public_name_is_recorded() {
+fn public_names_are_stable() {
     let recorded: BTreeSet<Name> = rows("tests/fixtures/public_names.csv")
         .into_iter()
         .map(|row| (row[0].clone(), row[1].clone()))
         .collect();
     let current = current();
-    let new: Vec<String> =
-        current.difference(&recorded).map(|(kind, name)| format!("{kind},{name}")).collect();
     assert!(current.len() > 400, "{}", current.len());
-    assert!(new.is_empty(), "add to tests/fixtures/public_names.csv:\n{}", new.join("\n"));
-}
-
-#[test]
-fn renames_lead_to_current_names() {
-    let current = current();
-    for ((kind, old), new) in renames() {
-        for new in new {
-            assert!(current.contains(&(kind.clone(), new.clone())), "{kind}: {old} → {new}");
-        }
-        assert!(!current.contains(&(kind.clone(), old.clone())), "{kind}: {old} still exists");
-    }
-}
-
-#[test]
-fn changelog_has_every_rename() {
-    let changelog = read("CHANGELOG.md");
-    for row in rows("docs/reference/renames.csv") {
-        let line = format!("| {} | `{}` | `{}` |", row[0], row[1], row[2]);
-        assert!(changelog.contains(&line), "CHANGELOG.md lacks {line}");
-    }
+    let lines = |names: Vec<&Name>| -> String {
+        names.into_iter().map(|(kind, name)| format!("\n{kind},{name}")).collect()
+    };
+    let (lost, new) =
+        (recorded.difference(&current).collect(), current.difference(&recorded).collect());
+    let (lost, new) = (lines(lost), lines(new));
+    assert!(lost.is_empty(), "a public name was removed or renamed:{lost}");
+    assert!(new.is_empty(), "add to tests/fixtures/public_names.csv:{new}");
 }

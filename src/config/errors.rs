@@ -134,12 +134,6 @@ impl ErrorCollector {
         self.errors.push(ConfigError { position, key, message: message.into() });
     }
 
-    /// Adds a warning. A file with warnings is still valid.
-    pub(super) fn warn_at(&mut self, position: Position, key: String, message: String) {
-        let position = Some((self.file.clone(), position));
-        self.warnings.push(ConfigError { position, key, message });
-    }
-
     pub(super) fn take_warnings(&mut self) -> Vec<ConfigError> {
         std::mem::take(&mut self.warnings)
     }

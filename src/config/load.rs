@@ -8,7 +8,7 @@ use schemars::{Schema, schema_for};
 use super::deserialize::{self, Spanned};
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::resolve::{Layers, resolve};
-use super::{Config, Environment, RunArgs, file, prices, raw, relative_paths, renamed_keys, yaml};
+use super::{Config, Environment, RunArgs, file, prices, raw, relative_paths, yaml};
 use tokengauge_llm::count::Tokenizers;
 
 /// Loads the configuration from flags, environment variables and the file that a flag names.
@@ -72,10 +72,7 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
 /// Parses the configuration file. Reports an error if the file is empty.
 fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> {
     let errors_before = errors.count();
-    let file = yaml::parse(text, errors).and_then(|mut root| {
-        renamed_keys::apply(&mut root, errors);
-        deserialize::from_node(&root, errors)
-    });
+    let file = yaml::parse(text, errors).and_then(|root| deserialize::from_node(&root, errors));
     if file.is_none() && errors.count() == errors_before {
         let message = "the file is empty; write at least \
                        `upstreams: {openai: {url: https://api.openai.com}}`";

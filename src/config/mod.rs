@@ -56,7 +56,6 @@ mod proxy_env;
 mod raw;
 mod raw_logs;
 mod relative_paths;
-mod renamed_keys;
 mod resolve;
 mod run_args;
 pub mod value;
@@ -139,7 +138,7 @@ pub struct Config {
     pub export: ExportOverrides,
     /// HTTP proxies of the environment.
     pub proxies: Proxies,
-    /// Warnings, for example about former names of keys or ignored variables.
+    /// Warnings, for example about ignored variables.
     pub warnings: Vec<ConfigError>,
     /// The configuration in use as YAML, with all defaults, and with `***` for secrets. A file with this text results
     /// in the same configuration.

@@ -48,7 +48,7 @@ pub struct RunArgs {
     pub engine_metrics: Option<bool>,
 
     /// Use the SLOs of a preset, by kind of use; replaces the file's SLOs
-    #[arg(long, alias = "objectives", value_name = "PRESET", env = "TOKENGAUGE_SLOS")]
+    #[arg(long, value_name = "PRESET", env = "TOKENGAUGE_SLOS")]
     pub slos: Option<Preset>,
 
     /// Serve health, metrics and live streams on this address: IP:PORT or localhost:PORT [default: 127.0.0.1:4001]
@@ -61,16 +61,16 @@ pub struct RunArgs {
 
     /// Set the position of this proxy: beside the backend (inbound), beside the application (outbound) or shared in
     /// between (gateway) [default: outbound]
-    #[arg(long, alias = "vantage", env = "TOKENGAUGE_POSITION")]
+    #[arg(long, env = "TOKENGAUGE_POSITION")]
     pub position: Option<ProxyPosition>,
 
     /// Pass trace headers through unchanged, or continue the trace with the proxy's own span as the parent
     /// [default: passthrough]
-    #[arg(long, alias = "trace", env = "TOKENGAUGE_TRACE_CONTEXT")]
+    #[arg(long, env = "TOKENGAUGE_TRACE_CONTEXT")]
     pub trace_context: Option<TraceHeaders>,
 
     /// Let open streams continue for this long after SIGTERM [default: 30s]
-    #[arg(long, alias = "drain", value_name = "TIME", env = "TOKENGAUGE_SHUTDOWN_GRACE_PERIOD")]
+    #[arg(long, value_name = "TIME", env = "TOKENGAUGE_SHUTDOWN_GRACE_PERIOD")]
     pub shutdown_grace_period: Option<DurationValue>,
 
     /// Write a line of JSON per request to this file, or to standard output for `stdout` [default: off]

@@ -238,8 +238,8 @@ fn accepts_host_names_wildcards_and_addresses() {
 #[test]
 fn scrapes_engines_at_the_upstream_or_at_a_url() {
     let file = "version: 1\nroutes: [{upstream: a}]\nupstreams:\n  \
-                a: {url: \"https://h:8443/v1\", ca_file: ca.pem, metrics: {}}\n  \
-                b: {url: \"http://h\", metrics: {url: \"http://m:8002/metrics/\"}}\n  \
+                a: {url: \"https://h:8443/v1\", ca_file: ca.pem, engine_metrics: {}}\n  \
+                b: {url: \"http://h\", engine_metrics: {url: \"http://m:8002/metrics/\"}}\n  \
                 c: {url: \"http://h\"}\n";
     let config = text(file).unwrap();
     let asked = config.scrapes.iter().map(|scrape| {
@@ -267,30 +267,30 @@ fn reports_errors_of_upstreams() {
             "2:50: upstreams.a.timeouts.total: out of range",
         ),
         (
-            "upstreams: {a: {url: http://a, pool: {idle: 1h}}}",
-            "2:45: upstreams.a.pool.idle: 1h is out of range",
+            "upstreams: {a: {url: http://a, pool: {idle_timeout: 1h}}}",
+            "2:53: upstreams.a.pool.idle_timeout: 1h is out of range",
         ),
         (
-            "upstreams: {a: {url: http://a, metrics: {url: \"http://me:x@a/metrics\"}}}",
-            "2:47: upstreams.a.metrics.url: the URL contains credentials",
+            "upstreams: {a: {url: http://a, engine_metrics: {url: \"http://me:x@a/metrics\"}}}",
+            "2:54: upstreams.a.engine_metrics.url: the URL contains credentials",
         ),
         (
-            "upstreams: {a: {url: http://a, metrics: {engine: vlm}}}",
-            "2:50: upstreams.a.metrics.engine: unknown value \"vlm\"; did you mean \"vllm\"?",
+            "upstreams: {a: {url: http://a, engine_metrics: {engine: vlm}}}",
+            "2:57: upstreams.a.engine_metrics.engine: unknown value \"vlm\"; did you mean \"vllm\"?",
         ),
         (
-            "upstreams: {a: {url: http://a, metrics: {interval: 10ms}}}",
-            "2:52: upstreams.a.metrics.interval: 10ms is out of range",
+            "upstreams: {a: {url: http://a, engine_metrics: {scrape_interval: 10ms}}}",
+            "2:66: upstreams.a.engine_metrics.scrape_interval: 10ms is out of range",
         ),
         (
-            "upstreams: {a: {url: http://a, warm: {exchanges: 2000}}}",
-            "2:50: upstreams.a.warm.exchanges: 2000 is out of range",
+            "upstreams: {a: {url: http://a, warmup: {min_requests: 2000}}}",
+            "2:55: upstreams.a.warmup.min_requests: 2000 is out of range",
         ),
         (
             "upstreams: {a: {url: http://a}, b: {url: http://b}}",
             "1:1: routes: missing key; there are 2 upstreams",
         ),
-        ("drain: 5s", "1:1: upstreams: missing key; add an upstream"),
+        ("shutdown_grace_period: 5s", "1:1: upstreams: missing key; add an upstream"),
     ];
     for (upstreams, expected) in cases {
         let message = messages(text(&format!("version: 1\n{upstreams}\n")));
@@ -431,7 +431,7 @@ fn has_default_objectives() {
 
 /// The objectives of a file, formatted.
 fn objectives(written: &str) -> Vec<String> {
-    let base = "version: 1\nupstreams: {a: {url: http://a}}\nobjectives:\n";
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\nslos:\n";
     let config = text(&format!("{base}{written}\n")).unwrap_or_else(|errors| panic!("{errors}"));
     let message = config.objectives.iter().map(|objective| {
         let counting = &objective.counting;
@@ -498,7 +498,7 @@ fn expands_presets_with_their_name_or_another() {
 
 #[test]
 fn prints_the_objectives_of_a_preset() {
-    let base = "version: 1\nupstreams: {a: {url: http://a}}\nobjectives: [{preset: voice}]\n";
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\nslos: [{preset: voice}]\n";
     let printed = text(base).unwrap().yaml;
     assert!(!printed.contains("preset: voice"), "{printed}");
     for word in ["voice-first_visible", "first_visible", "300ms", "100", "95%"] {
@@ -977,7 +977,7 @@ fn schema_and_documentation_have_the_same_keys() {
 
 #[test]
 fn documented_defaults_are_the_defaults() {
-    let file = "version: 1\nupstreams: {a: {url: http://a, metrics: {}, warm: {}}}\nrequest_log: {path: a}\n\
+    let file = "version: 1\nupstreams: {a: {url: http://a, engine_metrics: {}, warmup: {}}}\nrequest_log: {path: a}\n\
                 routes: [{upstream: a, content: {capture: true}, concurrency_limit: {max_in_flight: 1}}]\n\
                 identity: {tenant: {headers: [a]}, session: {headers: [a]}, variant: {headers: [a]}}\n\
                 cost: {budgets: [{name: a, tokens: 1}]}\n";

@@ -37,10 +37,10 @@ const EXPECTED: [(&str, [[u64; 2]; 4]); 4] = [
 const LEFT: &str = "left";
 
 const INDICATORS: [&str; 4] = [
-    "indicator: availability",
-    "indicator: output_rate, threshold: 6.5",
-    "indicator: stall_free",
-    "indicator: tokens_above_rate, threshold: 6.5",
+    "sli: availability",
+    "sli: output_rate, threshold: 6.5",
+    "sli: stall_free",
+    "sli: tokens_above_rate, threshold: 6.5",
 ];
 
 /// Starts a simulated backend that ends with the runtime of the test.
@@ -61,7 +61,7 @@ async fn started(folder: &Path, upstream: std::net::SocketAddr, rest: &str) -> P
     let file = folder.join("tokengauge.yaml");
     let text = format!(
         "version: 1\nupstreams: {{a: {{url: \"http://{upstream}\"}}}}\n\
-         routes: [{{upstream: a, stall_after: 2s}}]\n{rest}\n"
+         routes: [{{upstream: a, stall: {{inter_token_after: 2s}}}}]\n{rest}\n"
     );
     fs::write(&file, text).unwrap();
     Process::start(&["--config", file.to_str().unwrap()], &[]).await
@@ -107,7 +107,7 @@ async fn each_failure_burns_the_budget_of_its_slo_and_a_client_disconnect_burns_
             })
         })
         .collect();
-    let process = started(folder.path(), backend, &format!("objectives:\n{objectives}")).await;
+    let process = started(folder.path(), backend, &format!("slos:\n{objectives}")).await;
     let mut clients = Vec::new();
     for model in models() {
         let mut client = process.client().await;
@@ -151,7 +151,7 @@ async fn budget(process: &Process) -> Option<f64> {
 
 async fn keeping(folder: &Path, backend: &Backend) -> Process {
     let rest = format!(
-        "slo_state: {{path: {}}}\nobjectives: [{{name: a, indicator: availability, target: 50%}}]",
+        "slo_state: {{path: {}}}\nslos: [{{name: a, sli: availability, target: 50%}}]",
         folder.join("slo").display()
     );
     started(folder, backend.address, &rest).await

@@ -12,7 +12,7 @@ async fn start(folder: &Path) -> Process {
     let config = folder.join("config.yaml");
     let text = "version: 1\nupstreams: {a: {url: \"http://127.0.0.1:9\"}}\n\
                 routes: [{upstream: a, match: {prefix: /v1}}]\nrequest_log: {path: log}\n\
-                slo_state: {path: slo}\nobjectives: [{name: a, indicator: availability, target: 50%}]\n";
+                slo_state: {path: slo}\nslos: [{name: a, sli: availability, target: 50%}]\n";
     fs::write(&config, text).unwrap();
     Process::with_limited_files(&["--config", config.to_str().unwrap()]).await
 }

@@ -77,7 +77,7 @@ async fn before(backend: &Backend) -> (Process, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("c.yaml");
     let text = format!(
-        "version: 1\nupstreams: {{one: {{url: \"http://{}\", pool: {{size: 0}}}}}}\n",
+        "version: 1\nupstreams: {{one: {{url: \"http://{}\", pool: {{max_idle_connections: 0}}}}}}\n",
         backend.address
     );
     std::fs::write(&file, text).unwrap();

@@ -105,7 +105,7 @@ async fn before(engine: &Engine, metrics: &str, more: &str) -> (Process, tempfil
     let path = folder.path().join("config.yaml");
     let log = folder.path().join("log.jsonl");
     let config = format!(
-        "version: 1\nupstreams:\n  gpu: {{url: \"http://{}\", metrics: {{{metrics}}}, {more}}}\n\
+        "version: 1\nupstreams:\n  gpu: {{url: \"http://{}\", engine_metrics: {{{metrics}}}, {more}}}\n\
          request_log: {{path: \"{}\"}}\n",
         engine.address,
         log.display()
@@ -115,7 +115,7 @@ async fn before(engine: &Engine, metrics: &str, more: &str) -> (Process, tempfil
     (process, folder)
 }
 
-const FAST: &str = "interval: 1s";
+const FAST: &str = "scrape_interval: 1s";
 
 /// Returns the value of the only series in `/metrics` that contains each of `parts`, or `None` if no series matches.
 async fn told(process: &Process, parts: &[&str]) -> Option<f64> {
@@ -204,7 +204,7 @@ async fn counts_scrape_failures_by_kind_and_logs_each_once() {
     const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\n";
     let engine = Engine::start(Does::Hangs).await;
     // Only a hanging scrape reaches the long timeout of 5 s. A second timeout would log an additional failure.
-    let (process, _folder) = before(&engine, "interval: 1s, timeout: 5s", "").await;
+    let (process, _folder) = before(&engine, "scrape_interval: 1s, scrape_timeout: 5s", "").await;
     asked(&process, "timeout").await;
     assert_eq!(told(&process, &AGE).await, None, "no scrape has succeeded");
     for (does, how) in [
@@ -272,7 +272,7 @@ async fn a_reload_starts_and_stops_scraping() {
     until(&process, &WAITING, Some(3.0)).await;
     let path = folder.path().join("config.yaml");
     let with = std::fs::read_to_string(&path).unwrap();
-    let without = with.replace(&format!("metrics: {{{FAST}}},"), "");
+    let without = with.replace(&format!("engine_metrics: {{{FAST}}},"), "");
     assert_ne!(with, without);
     std::fs::write(&path, without).unwrap();
     process.signal("HUP");
@@ -288,7 +288,8 @@ async fn a_reload_starts_and_stops_scraping() {
 async fn calls_to_a_warming_backend_are_labelled() {
     const ANSWER: &str = r#"{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}"#;
     let engine = Engine::start(Does::Answers(ANSWER.to_owned())).await;
-    let (process, folder) = before(&engine, "interval: 1m", "warm: {exchanges: 2}").await;
+    let (process, folder) =
+        before(&engine, "scrape_interval: 1m", "warmup: {min_requests: 2}").await;
     let warm = |state: &'static str| ["tokengauge_backend_warmup_state{", state];
     assert_eq!(told(&process, &warm("warmup_state=\"warming\"")).await, Some(1.0));
     for sent in 1..=3 {

@@ -14,7 +14,7 @@ async fn impatient(backend: &Backend) -> (Process, tempfile::TempDir) {
         &file,
         format!(
             "version: 1\nupstreams: {{backend: {{url: 'http://{address}'}}}}\n\
-             routes: [{{upstream: backend, stall_after: 250ms}}]\n"
+             routes: [{{upstream: backend, stall: {{inter_token_after: 250ms}}}}]\n"
         ),
     )
     .unwrap();

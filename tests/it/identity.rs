@@ -11,7 +11,7 @@ use crate::support::{Backend, within};
 const CONFIG: &str = "version: 1\n\
     upstreams: {a: {url: \"http://UPSTREAM\"}}\n\
     request_log: {path: LOG}\n\
-    labels: {tenants: 2}\n\
+    cardinality_limits: {tenants: 2}\n\
     identity:\n  \
       tenant: {headers: [x-tenant]}\n  \
       session: {headers: [x-session]}\n  \

@@ -212,10 +212,10 @@ impl Watched {
         // Nothing listens at the address of the upstream `b`.
         let text = format!(
             "version: 1\nupstreams: {{a: {{url: \"http://{upstream}\"}}, b: {{url: \"http://127.0.0.1:1\"}}}}\n\
-             routes:\n  - {{upstream: a, name: first, match: {{prefix: /first}}, strip: true{first}}}\n  \
-             - {{upstream: b, name: dead, match: {{prefix: /dead}}, strip: true}}\n  \
-             - {{upstream: a, name: rest, match: {{prefix: /rest}}, strip: true}}\n\
-             request_log: {{path: {}}}\nexport: {{headers: {{x-own: planted-in-export-header}}}}\n",
+             routes:\n  - {{upstream: a, name: first, match: {{prefix: /first}}, strip_prefix: true{first}}}\n  \
+             - {{upstream: b, name: dead, match: {{prefix: /dead}}, strip_prefix: true}}\n  \
+             - {{upstream: a, name: rest, match: {{prefix: /rest}}, strip_prefix: true}}\n\
+             request_log: {{path: {}}}\notlp: {{headers: {{x-own: planted-in-export-header}}}}\n",
             log.display()
         );
         fs::write(&config, text).unwrap();

@@ -161,17 +161,19 @@ fn replace(file: &Path, text: &str) {
 /// Returns a configuration with one route per upstream, selected by path prefix. Its drain ends immediately.
 fn written(upstreams: &[(&str, &Backend)], objectives: &str) -> String {
     let upstream = |(name, backend): &(&str, &Backend)| {
-        format!("  {name}: {{url: \"http://{}\", pool: {{idle: 5m}}}}\n", backend.address)
+        format!("  {name}: {{url: \"http://{}\", pool: {{idle_timeout: 5m}}}}\n", backend.address)
     };
     let route = |(name, _): &(&str, &Backend)| {
-        format!("  - {{upstream: {name}, match: {{prefix: /{name}}}, strip: true}}\n")
+        format!("  - {{upstream: {name}, match: {{prefix: /{name}}}, strip_prefix: true}}\n")
     };
     let upstreams_text: String = upstreams.iter().map(upstream).collect();
     let routes: String = upstreams.iter().map(route).collect();
-    format!("version: 1\ndrain: 0s\nupstreams:\n{upstreams_text}routes:\n{routes}{objectives}")
+    format!(
+        "version: 1\nshutdown_grace_period: 0s\nupstreams:\n{upstreams_text}routes:\n{routes}{objectives}"
+    )
 }
 
-const OBJECTIVES: &str = "objectives:\n  - {name: uptime, indicator: availability, target: 0.9}\n";
+const OBJECTIVES: &str = "slos:\n  - {name: uptime, sli: availability, target: 0.9}\n";
 
 #[tokio::test]
 async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream() {
@@ -197,11 +199,14 @@ async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream()
     upstream.write(DONE).await;
     assert_eq!(client.read_exactly(DONE.len()).await, DONE.as_bytes());
 
-    let bad = written(&[("one", &first)], "objectives: [{name: bad}]\nnonsense: 1\n");
+    let bad = written(&[("one", &first)], "slos: [{name: bad}]\nnonsense: 1\n");
     replace(&file, &bad);
     process.signal("HUP");
     let log = process.logged(&["configuration reload failed"]).await;
-    assert!(log.contains("nonsense") && log.contains("indicator"), "all errors are logged: {log}");
+    assert!(
+        log.contains("nonsense") && log.contains("slos[0].sli"),
+        "all errors are logged: {log}"
+    );
     assert_eq!(process.page("/config").await.1, config);
     at_second.write("data: ").await;
     to_second.read_exactly(6).await;

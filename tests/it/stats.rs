@@ -260,10 +260,10 @@ pub fn assert_documented(page: &str, value: &Value) {
 
 #[tokio::test]
 async fn reports_slos_with_their_definition() {
-    let objectives = "objectives:\n\
-        - {name: up, indicator: availability, target: 99.5%}\n\
-        - {name: quick, indicator: ttft, threshold: 250ms, target: 0.9, window: 7d, scope: {route: sim, model: s*}}\n\
-        - {name: steady, indicator: output_rate, threshold: 15, target: 0.5}\n";
+    let objectives = "slos:\n\
+        - {name: up, sli: availability, target: 99.5%}\n\
+        - {name: quick, sli: ttft, threshold: 250ms, target: 0.9, window: 7d, scope: {route: sim, model: s*}}\n\
+        - {name: steady, sli: output_rate, threshold: 15, target: 0.5}\n";
     let rig = Rig::start(&["sim-fast"], objectives).await;
     call(rig.process.address, "sim-fast", false, 1).await;
     rig.logged(1).await;
@@ -295,7 +295,7 @@ async fn reports_slos_with_their_definition() {
 async fn longer_prompts_are_drift_unless_a_saved_baseline_has_them() {
     const AT_ONCE: &str =
         "at-once:prefill-ms=0,prefill-us-per-token=0,step-ms=0,batch-ms=0,tokens=1-40";
-    let rig = Rig::start(&[AT_ONCE], "drift: {exchanges: 200}").await;
+    let rig = Rig::start(&[AT_ONCE], "workload_drift: {sample_size: 200}").await;
     prompts(&rig.process, 1, 1).await;
     let drift = rig.page("/stats").await["drift"].take();
     let input = &drift[0]["input"];
@@ -326,7 +326,7 @@ async fn longer_prompts_are_drift_unless_a_saved_baseline_has_them() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("baseline.json");
     fs::write(&file, saved).unwrap();
-    let config = format!("drift: {{exchanges: 200, baseline: {}}}", file.display());
+    let config = format!("workload_drift: {{sample_size: 200, baseline: {}}}", file.display());
     let later = Rig::start(&[AT_ONCE], &config).await;
     prompts(&later.process, 4, 200).await;
     let drift = later.page("/stats").await["drift"].take();
@@ -341,7 +341,8 @@ async fn longer_prompts_are_drift_unless_a_saved_baseline_has_them() {
 #[tokio::test]
 async fn without_drift_no_lengths_are_kept() {
     let rig =
-        Rig::start(&["at-once:prefill-ms=0,step-ms=0,tokens=1"], "drift: {baseline: off}").await;
+        Rig::start(&["at-once:prefill-ms=0,step-ms=0,tokens=1"], "workload_drift: {baseline: off}")
+            .await;
     call(rig.process.address, "at-once", false, 1).await;
     assert_eq!(rig.page("/stats").await["drift"], Value::Array(Vec::new()));
     assert_eq!(rig.page("/drift").await["models"], Value::Array(Vec::new()));

@@ -38,7 +38,7 @@ async fn continuing(upstream: &str, collector: &Collector, propagators: &str) ->
     let endpoint = format!("http://{}", collector.address);
     let environment =
         [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_PROPAGATORS", propagators)];
-    let arguments = ["--upstream", upstream, "--trace", "continue"];
+    let arguments = ["--upstream", upstream, "--trace-context", "continue"];
     Process::start(&arguments, &environment).await
 }
 

@@ -523,24 +523,6 @@ fn without_an_image_the_error_says_what_to_pass() {
 }
 
 #[test]
-fn former_annotations_and_flags_act_like_the_current_ones() {
-    let text = |annotations: &str, flags: &str| {
-        outcome(&annotated(annotations), flags).unwrap().value["spec"].clone()
-    };
-    let current = text("slos: voice\nshutdown-grace-period: 10m", IN);
-    assert_eq!(text("objectives: voice\ndrain: 10m", IN), current);
-    // The current name takes precedence.
-    let both = "drain: 1m\nobjectives: batch\nshutdown-grace-period: 10m\nslos: voice";
-    assert_eq!(text(both, IN), current);
-    let flags = |former: &str| settings(&format!("{IN} {former}"));
-    let (former, current) = (
-        flags("--objectives voice --drain 10m"),
-        flags("--slos voice --shutdown-grace-period 10m"),
-    );
-    assert_eq!(format!("{former:?}"), format!("{current:?}"));
-}
-
-#[test]
 fn errors_never_repeat_a_url_with_a_password() {
     for annotation in ["upstream: https://me:s3cret@host", "otlp-endpoint: https://me:s3cret@host"]
     {

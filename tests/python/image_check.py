@@ -312,7 +312,7 @@ upstreams:
   engine: {url: "http://engine:8000"}
   vendor: {url: "https://api.vendor.example:8443", ca_file: /etc/tokengauge/ca.pem}
 routes:
-  - {name: vendor, match: {prefix: /vendor}, strip: true, upstream: vendor}
+  - {name: vendor, match: {prefix: /vendor}, strip_prefix: true, upstream: vendor}
   - {name: engine, upstream: engine}
 log: {format: json}
 """

@@ -35,7 +35,7 @@ upstreams:
     url: http://{host}
   private:
     url: http://127.0.0.1:{private}
-    keep_host: true
+    preserve_host: true
 routes:
   - upstream: private
     match:
@@ -45,7 +45,7 @@ routes:
     match:
       host: localhost
       prefix: /bedrock
-    strip: true
+    strip_prefix: true
   - upstream: bedrock
 """
 

@@ -386,8 +386,8 @@ mod tests {
         let mut text = String::new();
         let mut add = |variant: &str, input: u32, tps: f64| {
             text += &format!(
-                "{{\"time\":\"2026-01-01T00:00:00Z\",\"outcome\":\"ok\",\"points\":{{\"end\":1}},\"who\":{{\"variant\":\"{variant}\"}},\
-                 \"call\":{{\"series\":{{\"stream\":true}},\"rates\":{{\"output\":{tps}}},\"usage\":{{\"input\":{input}}},\"output\":{{\"tokens\":50}}}}}}\n"
+                "{{\"time\":\"2026-01-01T00:00:00Z\",\"outcome\":\"ok\",\"times\":{{\"end\":1}},\"identity\":{{\"variant\":\"{variant}\"}},\
+                 \"call\":{{\"labels\":{{\"stream\":true}},\"rates\":{{\"output\":{tps}}},\"usage\":{{\"input\":{input}}},\"output\":{{\"tokens\":50}}}}}}\n"
             );
         };
         for n in 0..40 {

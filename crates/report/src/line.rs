@@ -29,10 +29,9 @@ pub struct Line<'a> {
     time: Text<'a>,
     pub outcome: Text<'a>,
     pub error_type: Option<Text<'a>>,
-    #[serde(default, alias = "points")]
+    #[serde(default)]
     times: Times,
     route: Option<Route<'a>>,
-    #[serde(alias = "who")]
     pub identity: Option<Identity<'a>>,
     pub call: Option<Call<'a>>,
     pub config: Option<Config<'a>>,
@@ -40,9 +39,7 @@ pub struct Line<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 struct Times {
-    #[serde(alias = "token")]
     first_token: Option<f64>,
-    #[serde(alias = "last")]
     last_token: Option<f64>,
     end: Option<f64>,
 }
@@ -70,11 +67,9 @@ pub struct Config<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 pub struct Call<'a> {
-    #[serde(alias = "series")]
     labels: Option<Labels<'a>>,
     request: Option<Request<'a>>,
     response: Option<Response<'a>>,
-    #[serde(alias = "bands")]
     length_buckets: Option<LengthBuckets<'a>>,
     pub cost: Option<Cost<'a>>,
     #[serde(default)]
@@ -289,19 +284,6 @@ mod tests {
         assert_eq!((line.finish_reason(), line.route()), (Some("stop"), Some("main")));
         assert_eq!((line.input_bucket(), line.output_bucket()), (Some("<128"), Some("1k-4k")));
         assert_eq!(line.identity.unwrap().session.as_deref(), Some("sA"));
-    }
-
-    #[test]
-    fn former_names_of_fields_are_read() {
-        let former = FULL
-            .replace("first_token", "token")
-            .replace("last_token", "last")
-            .replace("times", "points")
-            .replace("identity", "who")
-            .replace("labels", "series")
-            .replace("length_buckets", "bands");
-        let [former, current] = [&former, FULL].map(|text| Line::parse(text.as_bytes()).unwrap());
-        assert_eq!(format!("{former:?}"), format!("{current:?}"));
     }
 
     #[test]

@@ -55,7 +55,8 @@ mod tests {
     use tokengauge_llm::count::Tokenizers;
 
     fn load(drift: &str) -> Result<Config, ConfigErrors> {
-        let text = format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\ndrift: {drift}\n");
+        let text =
+            format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\nworkload_drift: {drift}\n");
         load_text(Some(&text), &RunArgs::default(), &|_| None, &Tokenizers::default())
     }
 
@@ -68,7 +69,7 @@ mod tests {
         for (word, baseline) in
             [("off", Baseline::Off), ("first", Baseline::First), ("yesterday", Baseline::Yesterday)]
         {
-            let config = load(&format!("{{baseline: {word}, exchanges: 500}}")).unwrap();
+            let config = load(&format!("{{baseline: {word}, sample_size: 500}}")).unwrap();
             assert_eq!(config.drift.baseline, baseline);
             assert_eq!(config.drift.exchanges, 500);
             let printed = config.yaml.clone();
@@ -99,10 +100,13 @@ mod tests {
         let path = folder.path().join("corrupt");
         std::fs::write(&path, "{\"version\":1,\"models\":[sk-planted").unwrap();
         let corrupt = error(&format!("{{baseline: {}}}", path.display()));
-        assert!(corrupt.contains(":3:") && corrupt.contains("drift.baseline"), "{corrupt}");
+        assert!(
+            corrupt.contains(":3:") && corrupt.contains("workload_drift.baseline"),
+            "{corrupt}"
+        );
         assert!(corrupt.contains("corrupt: not a saved baseline (line 1, column 24)"), "{corrupt}");
         assert!(!corrupt.contains("planted"));
         assert!(error("{baseline: /nowhere/f}").contains("cannot read the file"));
-        assert!(error("{exchanges: 199}").contains("write a value from 200 to 10000"));
+        assert!(error("{sample_size: 199}").contains("write a value from 200 to 10000"));
     }
 }

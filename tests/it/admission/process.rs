@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 fn write(file: &Path, backend: &Backend, admission: &str) {
     let text = format!(
-        "version: 1\ndrain: 1h\nupstreams: {{a: {{url: \"http://{}\", pool: {{size: 0}}}}}}\nroutes:\n  - {{upstream: a{admission}}}\n",
+        "version: 1\nshutdown_grace_period: 1h\nupstreams: {{a: {{url: \"http://{}\", pool: {{max_idle_connections: 0}}}}}}\nroutes:\n  - {{upstream: a{admission}}}\n",
         backend.address
     );
     std::fs::write(file, text).unwrap();
@@ -37,19 +37,19 @@ async fn a_reload_admits_and_a_drain_rejects_queued_requests() {
     let backend = Backend::start().await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("c.yaml");
-    write(&file, &backend, ", admission: {max_in_flight: 1, wait: 10m}");
+    write(&file, &backend, ", concurrency_limit: {max_in_flight: 1, queue_timeout: 10m}");
     let mut process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
     let (mut first, mut at_first) = open(&process, &backend, CALL).await;
     let mut second = queued(&process).await;
 
-    write(&file, &backend, ", admission: {max_in_flight: 2, wait: 10m}");
+    write(&file, &backend, ", concurrency_limit: {max_in_flight: 2, queue_timeout: 10m}");
     process.signal("HUP");
     let mut at_second = backend.accept().await;
     at_second.read_head().await;
     at_second.write("HTTP/1.1 204 No Content\r\n\r\n").await;
     assert!(second.read_head().await.starts_with("HTTP/1.1 204 "));
 
-    write(&file, &backend, ", admission: {max_in_flight: 1, wait: 10m}");
+    write(&file, &backend, ", concurrency_limit: {max_in_flight: 1, queue_timeout: 10m}");
     process.signal("HUP");
     within("the second reload", async {
         while process.log().matches("configuration reloaded").count() < 2 {

@@ -28,33 +28,33 @@ admin: {{address: 127.0.0.1:{admin}}}
 position: gateway
 upstreams:
   hosted: {{url: http://127.0.0.1:{hosted}}}
-  engine: {{url: http://127.0.0.1:{engine}, metrics: {{interval: 1s}}, warm: {{exchanges: 20}}}}
+  engine: {{url: http://127.0.0.1:{engine}, engine_metrics: {{scrape_interval: 1s}}, warmup: {{min_requests: 20}}}}
 routes:
-  - {{name: hosted, match: {{prefix: /hosted}}, upstream: hosted, strip: true, provider: openai, stall_after: 1s}}
+  - {{name: hosted, match: {{prefix: /hosted}}, upstream: hosted, strip_prefix: true, provider: openai, stall: {{inter_token_after: 1s}}}}
   - name: local
     match: {{prefix: /local}}
     upstream: engine
-    strip: true
+    strip_prefix: true
     provider: vllm
-    stall_after: 1s
-    admission: {{max_in_flight: 3, queue: 4, wait: 60s}}
+    stall: {{inter_token_after: 1s}}
+    concurrency_limit: {{max_in_flight: 3, max_queue: 4, queue_timeout: 60s}}
 identity:
   tenant: {{headers: [x-tenant]}}
   variant: {{headers: [x-variant]}}
-labels: {{length_bands: true}}
-drift: {{exchanges: 200}}
-objectives:
-  - {{name: availability, indicator: availability, target: 99.5%}}
-  - {{name: first-token, indicator: ttft, threshold: 2s, target: 95%}}
-  - {{name: output-rate, indicator: output_rate, threshold: 10, target: 95%}}
-  - {{name: stall-free, indicator: stall_free, target: 90%}}
+cardinality_limits: {{length_buckets: true}}
+workload_drift: {{sample_size: 200}}
+slos:
+  - {{name: availability, sli: availability, target: 99.5%}}
+  - {{name: first-token, sli: ttft, threshold: 2s, target: 95%}}
+  - {{name: output-rate, sli: output_rate, threshold: 10, target: 95%}}
+  - {{name: stall-free, sli: stall_free, target: 90%}}
 cost:
   prices: {prices}
   budgets:
     - {{name: acme-month, tenant: acme, money: {{amount: 500, currency: USD}}, window: 30d}}
     - {{name: all-day, tokens: 50000000, window: 1d}}
 request_log: {{path: {log}}}
-export: {{interval: 1s}}
+otlp: {{interval: 1s}}
 """
 
 # Prices of this test, not of any provider.

@@ -16,10 +16,6 @@ use tokengauge_types::url::UpstreamTarget;
 
 const PREFIX: &str = "tokengauge.dev/";
 
-/// Former names of annotations, each with its current name. If a pod sets both names, the current name is used.
-const FORMER_NAMES: [(&str, &str); 2] =
-    [("objectives", "slos"), ("drain", "shutdown-grace-period")];
-
 const DEFAULT_LISTEN_PORT: u16 = 4000;
 
 /// Default port on which the sidecar serves health checks and metrics.
@@ -95,10 +91,7 @@ impl<'a> Annotations<'a> {
             if key == record::RECORD_ANNOTATION {
                 continue;
             }
-            let renamed =
-                FORMER_NAMES.iter().find(|(former, _)| *former == name).map(|(_, new)| *new);
-            let current = renamed.unwrap_or(name);
-            let Some(known) = ANNOTATIONS.into_iter().find(|known| *known == current) else {
+            let Some(known) = ANNOTATIONS.into_iter().find(|known| *known == name) else {
                 let nearest = nearest_name(name);
                 return Err(InjectError::UnknownAnnotation { name: key.clone(), nearest });
             };
@@ -106,9 +99,7 @@ impl<'a> Annotations<'a> {
                 let message = format!("{value} is not a string; put it in quotes");
                 return Err(InjectError::InvalidAnnotation { name: known, message });
             };
-            // `read` takes the first value of a name.
-            let position = if renamed.is_some() { values.len() } else { 0 };
-            values.insert(position, (known, text));
+            values.push((known, text));
         }
         Ok(Self { values })
     }

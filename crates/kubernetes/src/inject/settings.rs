@@ -112,7 +112,7 @@ pub struct Settings {
     pub provider: Option<String>,
 
     /// The preset of service level objectives for this use
-    #[arg(long, alias = "objectives", value_name = "PRESET")]
+    #[arg(long, value_name = "PRESET")]
     pub slos: Option<Preset>,
 
     /// Scrape the engine's own metrics [default: true for inbound]
@@ -140,7 +140,7 @@ pub struct Settings {
     pub otlp_protocol: Option<OtlpProtocol>,
 
     /// How long open streams may continue after the pod is deleted [default: 300s]
-    #[arg(long, alias = "drain", value_name = "TIME")]
+    #[arg(long, value_name = "TIME")]
     pub shutdown_grace_period: Option<DurationValue>,
 
     /// Add a native sidecar (Kubernetes 1.29 and later) instead of a plain container [default: true]
