@@ -2,12 +2,14 @@
 """Measures the cost of tokengauge compared with a bare hyper relay: alternating rounds on loopback, with telemetry on.
 
     overhead.py --loadlab PATH/loadlab --binary target/release/tokengauge --sink target/release/examples/otlp_sink
-                [--peers FOLDER] [--rounds 5] [--only hold,paced,many,most,light,saturated,json] [--out FILE.json]
+                [--before BINARY] [--peers FOLDER] [--rounds 5] [--only hold,paced,many,most,light,saturated,json] [--out FILE.json]
 
 Starts a simulated backend, the relay with two threads, an OTLP receiver, and tokengauge that exports to it. loadlab drives direct, relay and
 tokengauge in turn. Each round starts all programs again and begins with another proxy. Prints a table of medians, the range of
 the ratios in single rounds, the budgets, and whether every request was observed. Uses only the standard library. Exit status 1 if a budget is
 exceeded or a request was not observed.
+
+--before measures an earlier build in the same rounds.
 
 FOLDER contains nginx.conf, haproxy.cfg and envoy.yaml, which forward to 127.0.0.1:18080. Those of the three programs that are on PATH are
 measured in the same rounds, without telemetry. They have no budgets.
@@ -80,11 +82,16 @@ class Bench:
         self.proxy("relay", port, [args.loadlab, "relay", "--mode", "hyper", "--threads", "2", "--listen", f"127.0.0.1:{port}", "--to", f"127.0.0.1:{self.backend}"])
         for name in filter(shutil.which, PEERS if args.peers else ()):
             self.peer(name)
-        env = dict(os.environ, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{self.sink}", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", OTEL_TRACES_SAMPLER=args.sampler)
-        port = free_port()
-        self.proxy("tokengauge", port, [args.binary, "run", "--listen", f"127.0.0.1:{port}", "--upstream", f"http://127.0.0.1:{self.backend}", "--admin", f"127.0.0.1:{self.admin}"], env)
+        if args.before:
+            self.tokengauge("before", args.before, free_port())
+        self.tokengauge("tokengauge", args.binary, self.admin)
         for port in (self.backend, self.sink, self.admin, *(port for port, _ in self.proxies.values())):
             wait_port(port)
+
+    def tokengauge(self, name, binary, admin):
+        env = dict(os.environ, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{self.sink}", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", OTEL_TRACES_SAMPLER=self.args.sampler)
+        port = free_port()
+        self.proxy(name, port, [binary, "run", "--listen", f"127.0.0.1:{port}", "--upstream", f"http://127.0.0.1:{self.backend}", "--admin", f"127.0.0.1:{admin}"], env)
 
     def peer(self, name):
         config, former, arguments = PEERS[name]
@@ -218,6 +225,7 @@ def main():
     cli.add_argument("--loadlab", required=True)
     cli.add_argument("--binary", required=True)
     cli.add_argument("--sink", required=True)
+    cli.add_argument("--before")
     cli.add_argument("--peers")
     cli.add_argument("--rounds", type=int, default=5)
     cli.add_argument("--streams", type=int, default=5000)
@@ -226,7 +234,8 @@ def main():
     cli.add_argument("--out")
     args = cli.parse_args()
     loads, kept, rounds = args.only.split(","), {}, []
-    table = Table([name for name in ("relay", *PEERS, "tokengauge") if name not in PEERS or args.peers and shutil.which(name)])
+    peers = [name for name in PEERS if args.peers and shutil.which(name)]
+    table = Table(["relay", *peers, *(["before"] if args.before else []), "tokengauge"])
     if "hold" in loads:
         # Other loads leave memory that held streams could reuse, so these processes serve no other load.
         loads.remove("hold")
