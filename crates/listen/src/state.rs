@@ -105,7 +105,7 @@ impl ListenerState {
             return;
         }
         let size = size.map_or_else(
-            || "more than twice the limits (limits.header_lines, limits.header_size)".to_owned(),
+            || "far more than the limits (limits.header_lines, limits.header_size)".to_owned(),
             |size| size.to_string(),
         );
         tracing::warn!(size, "request headers are too large, answered with status 431");

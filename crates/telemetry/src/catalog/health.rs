@@ -33,7 +33,7 @@ metrics! {
     SELF_OVERFLOW "tokengauge.self.label_overflow" Counter "{value}" by [&[DIMENSION]] times Dimension::ALL.len() + 1,
         "How often a label value was replaced by other because its dimension was full.";
     SELF_INVALID_REQUESTS "tokengauge.self.requests.invalid" Counter "{request}",
-        "Requests rejected before routing: their headers were malformed or too large (more than twice the limits).";
+        "Requests rejected before routing: their headers were malformed or far too large.";
     SELF_OVER_LIMIT "tokengauge.self.requests.over_limit" Counter "{request}",
         "Requests answered with 503 because the limit max_requests of their listener was reached.";
     SELF_CONNECTIONS "tokengauge.self.connections.open" Gauge "{connection}",
