@@ -39,7 +39,7 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
         headers: Headers::default(),
         length: None,
         client: None,
-        route: Arc::new(RouteFacts::to("test", "localhost", 80)),
+        route: Arc::new(RouteFacts::for_upstream("test", "localhost", 80)),
         trace: TraceContext::default(),
         conversation: None,
         identity: CallerIdentity::default(),

@@ -241,7 +241,7 @@ impl App {
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.with_current_state(|requests, at| {
-            requests.set_objectives(at, new.objectives.clone());
+            requests.set_objectives(at, new.slos.clone());
             apply(requests, &new);
         });
         let routes = Arc::new(routes);
@@ -310,7 +310,8 @@ impl Core {
             max_requests: config.listeners.iter().map(|listener| listener.max_requests).sum(),
             ..tee::Config::default()
         }));
-        let limiter = Arc::new(CardinalityLimiter::new(config.labels, reserved_labels(config)));
+        let limiter =
+            Arc::new(CardinalityLimiter::new(config.cardinality_limits, reserved_labels(config)));
         let observer_ref = Arc::new(OnceLock::new());
         let request_log =
             Arc::new(RequestLog::start(config.request_log.as_ref(), &config.fingerprint())?);
@@ -319,7 +320,7 @@ impl Core {
             Box::new(move || StateSnapshot { request_log: request_log.counts(), ..others() })
         };
         let gauges = views::snapshot_source(&observer_ref, &limiter, others);
-        let (instruments, collector) = Instruments::new(&export, config.labels, gauges);
+        let (instruments, collector) = Instruments::new(&export, config.cardinality_limits, gauges);
         let facts: Vec<Arc<RouteFacts>> =
             config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
         instruments.initialize_routes(&facts);
@@ -396,7 +397,7 @@ fn requests(
     limiter: Arc<CardinalityLimiter>,
     sinks: Sinks,
 ) -> Result<InFlightRequests, slo_state::Error> {
-    let mut requests = InFlightRequests::new(config.objectives.clone(), limiter, sinks);
+    let mut requests = InFlightRequests::new(config.slos.clone(), limiter, sinks);
     requests.budget = Budget::new(config.observer_memory / 2);
     enable_tcp_info(&mut requests);
     apply(&mut requests, config);
@@ -415,7 +416,7 @@ fn apply(requests: &mut InFlightRequests, config: &Config) {
     requests.contents = config.contents.clone();
     requests.backends.replace(backends(config));
     requests.set_costs(config.costs.clone());
-    requests.drift.replace(config.drift.clone());
+    requests.drift.replace(config.workload_drift.clone());
 }
 
 /// Enables TCP statistics from the kernel. If the kernel does not provide them, logs this once.

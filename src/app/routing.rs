@@ -20,7 +20,7 @@ pub(super) fn route_table(
     previous: Option<&RouteTable>,
 ) -> Result<RouteTable, StartError> {
     let max_pool_size = descriptors.max_pool_size(config.upstreams.len());
-    let upstream = |config: &forward::Config| {
+    let upstream = |config: &forward::UpstreamConfig| {
         let mut config = config.clone();
         config.pool_size = config.pool_size.min(max_pool_size);
         match previous {
@@ -37,15 +37,15 @@ pub(super) fn route_table(
 }
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
-    RouteFacts { position: config.position, ..RouteFacts::to(UNROUTED, UNROUTED, 0) }
+    RouteFacts { position: config.position, ..RouteFacts::for_upstream(UNROUTED, UNROUTED, 0) }
 }
 
 /// Returns the upstreams whose engine is scraped or whose warm-up is tracked, with their routes.
 pub(super) fn backends(config: &Config) -> Vec<Backend> {
-    let backend = |upstream: &forward::Config| {
+    let backend = |upstream: &forward::UpstreamConfig| {
         let name = &upstream.name;
         let scrape = config.scrapes.iter().find(|scrape| scrape.upstream == *name);
-        let warm = config.warm.iter().find(|(warm, _)| warm == name);
+        let warm = config.warmup.iter().find(|(warm, _)| warm == name);
         let routes = config.routes.iter().filter(|route| route.upstream == *name);
         (scrape.is_some() || warm.is_some()).then(|| Backend {
             upstream: name.clone(),

@@ -188,10 +188,10 @@ pub(super) fn reserved_labels(config: &Config) -> Vec<(Dimension, Label)> {
         let model = model.map(of(Dimension::Model));
         [model, tenant.map(of(Dimension::Tenant))]
     };
-    let named = config.objectives.iter().flat_map(named).flatten();
+    let named = config.slos.iter().flat_map(named).flatten();
     named
         .filter(|(_, text)| !text.contains('*'))
-        .map(|(dimension, text)| (dimension, Label::known(&text)))
+        .map(|(dimension, text)| (dimension, Label::from_trusted(&text)))
         .collect()
 }
 
@@ -257,7 +257,7 @@ mod tests {
 
     fn ledger() -> SloTracker {
         let objective = Objective {
-            name: Label::known("a"),
+            name: Label::from_trusted("a"),
             indicator: Sli::Availability,
             target: 0.999,
             window: Duration::from_secs(86_400),

@@ -62,14 +62,14 @@ fn summary(config: &Config) -> String {
         let limit = limit.unwrap_or_default();
         lines.push(format!("route {}: {host}, {prefix} → upstream {upstream}{limit}", facts.name));
     }
-    let names: Vec<&str> = config.objectives.iter().map(|slo| slo.name.as_str()).collect();
+    let names: Vec<&str> = config.slos.iter().map(|slo| slo.name.as_str()).collect();
     lines.push(format!("{} SLOs: {}", names.len(), names.join(", ")));
     lines.push(format!(
         "limits: {} of memory for observation, {:?} for open streams at shutdown",
         ByteSize(config.observer_memory),
-        config.drain
+        config.shutdown_grace_period
     ));
-    lines.push(match &config.export.endpoint {
+    lines.push(match &config.otlp.endpoint {
         Some(endpoint) => format!("telemetry: OTLP to {endpoint}, and /metrics of the admin port"),
         None => {
             "telemetry: /metrics of the admin port; OTLP only if OTEL_EXPORTER_OTLP_ENDPOINT is set"

@@ -17,14 +17,14 @@ pub mod demo;
 pub mod inject;
 pub mod injector;
 pub mod log;
-#[cfg(feature = "desk")]
+#[cfg(feature = "tools")]
 mod monitoring;
-#[cfg(feature = "desk")]
+#[cfg(feature = "tools")]
 pub mod report;
 pub mod run;
-#[cfg(feature = "desk")]
+#[cfg(feature = "tools")]
 mod schema;
-#[cfg(feature = "desk")]
+#[cfg(feature = "tools")]
 mod shell;
 #[cfg(feature = "demo")]
 pub mod simulate;
@@ -96,7 +96,7 @@ fn examples() -> String {
     let examples = [
         (cfg!(feature = "demo"), DEMO_EXAMPLE),
         (true, EXAMPLES),
-        (cfg!(feature = "desk"), DESK_EXAMPLE),
+        (cfg!(feature = "tools"), TOOLS_EXAMPLE),
         (true, MORE_EXAMPLES),
     ];
     let built = examples.iter().filter(|(built, _)| *built);
@@ -116,7 +116,7 @@ const EXAMPLES: &str = "  \
   Validate a configuration file and print it with all defaults:
     tokengauge check --print tokengauge.yaml";
 
-const DESK_EXAMPLE: &str = "  \
+const TOOLS_EXAMPLE: &str = "  \
   Summarize a request log, and check a release against limits:
     tokengauge report requests.jsonl
     tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
@@ -159,17 +159,17 @@ pub enum Command {
     Simulate(simulate::Args),
     /// Evaluate request logs: throughput, latency, errors and cost. Also compares two sets of requests and checks
     /// limits
-    #[cfg(feature = "desk")]
+    #[cfg(feature = "tools")]
     Report(report::Args),
     /// Validate a configuration file and print every error with line, key and hint
     Check(check::CheckArgs),
     /// Run the admission webhook that injects the sidecar into new pods
     Injector(Box<injector::Args>),
     /// Write the Grafana dashboards, or check that the files in a folder match
-    #[cfg(feature = "desk")]
+    #[cfg(feature = "tools")]
     Dashboards(monitoring::DashboardsArgs),
     /// Write the Prometheus alert rules, or check that the files in a folder match
-    #[cfg(feature = "desk")]
+    #[cfg(feature = "tools")]
     Alerts(monitoring::AlertsArgs),
     /// Inject the sidecar into Kubernetes manifests, beside an engine or beside an application
     Inject(Box<inject::InjectArgs>),
@@ -177,16 +177,16 @@ pub enum Command {
     Uninject(inject::UninjectArgs),
     /// Print the JSON Schema of the configuration file, a request log line, the price file, a report, or the limits of a
     /// report
-    #[cfg(feature = "desk")]
+    #[cfg(feature = "tools")]
     Schema {
         #[arg(default_value = "config")]
         of: schema::SchemaOf,
     },
     /// Print a completion script for a shell
-    #[cfg(feature = "desk")]
+    #[cfg(feature = "tools")]
     Completions(shell::CompletionsArgs),
     /// Write the manual pages, one per command
-    #[cfg(feature = "desk")]
+    #[cfg(feature = "tools")]
     Man(shell::ManArgs),
 }
 
@@ -207,25 +207,25 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Demo(args) => service_exit_code(run_demo(args)),
         #[cfg(feature = "demo")]
         Command::Simulate(args) => service_exit_code(run_simulator(args)),
-        #[cfg(feature = "desk")]
+        #[cfg(feature = "tools")]
         Command::Report(args) => report::run(args),
         Command::Check(args) => {
             check::check(&args).map_or_else(|errors| fail(errors.with_documentation()), print)
         }
         Command::Injector(args) => service_exit_code(injector::run(*args, config::environment)),
-        #[cfg(feature = "desk")]
+        #[cfg(feature = "tools")]
         Command::Dashboards(args) => monitoring::dashboards(&args).map_or_else(fail, print),
-        #[cfg(feature = "desk")]
+        #[cfg(feature = "tools")]
         Command::Alerts(args) => {
             monitoring::alerts(&args).map_or_else(|error| fail(format!("{error:#}")), print)
         }
         Command::Inject(args) => inject::inject(&args),
         Command::Uninject(args) => inject::uninject(&args),
-        #[cfg(feature = "desk")]
+        #[cfg(feature = "tools")]
         Command::Schema { of } => print(schema::schema(of)),
-        #[cfg(feature = "desk")]
+        #[cfg(feature = "tools")]
         Command::Completions(args) => print(shell::completions(&args, Cli::command())),
-        #[cfg(feature = "desk")]
+        #[cfg(feature = "tools")]
         Command::Man(args) => exit_code(shell::man(&args, Cli::command()).map(print)),
     }
 }

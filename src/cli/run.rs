@@ -74,7 +74,7 @@ pub fn export(
     config: &Config,
     environment: fn(&str) -> Option<String>,
 ) -> tokengauge_telemetry::Config {
-    let setting = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
+    let setting = |name: &str| overridden(&config.otlp, name).or_else(|| environment(name));
     let (mut export, problems) = tokengauge_telemetry::Config::from_env(setting);
     for problem in &problems {
         match problem.is_ignored {
@@ -92,11 +92,11 @@ pub fn export(
             "content is captured per route only; write `content: {capture: true}` there",
         );
     }
-    if let Some(names) = config.export.genai_names {
+    if let Some(names) = config.otlp.genai_names {
         export.gen_ai = names;
     }
     let headers =
-        config.export.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+        config.otlp.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
     for signal in [&mut export.logs, &mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
         signal.proxy = signal
@@ -147,7 +147,7 @@ async fn serve(
         () = stop.requested() => {}
     }
     // The configuration can have changed since the start.
-    let grace_period = app.config().drain;
+    let grace_period = app.config().shutdown_grace_period;
     tokio::select! {
         _ = app.shutdown(grace_period) => Ok(ExitCode::SUCCESS),
         () = stop.requested() => Ok(ExitCode::from(SECOND_SIGNAL)),

@@ -12,9 +12,9 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "desk")]
+#[cfg(feature = "tools")]
 pub use acceptance::{acceptance, acceptance_schema};
-#[cfg(feature = "desk")]
+#[cfg(feature = "tools")]
 pub use alert_values::alert_values;
 pub use errors::{ConfigError, ConfigErrors, Position};
 pub use load::{check, load, prices_schema, schema};
@@ -41,9 +41,9 @@ use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label;
 use tokengauge_types::label::Label;
 
-#[cfg(feature = "desk")]
+#[cfg(feature = "tools")]
 mod acceptance;
-#[cfg(feature = "desk")]
+#[cfg(feature = "tools")]
 mod alert_values;
 mod bounded;
 mod deserialize;
@@ -95,15 +95,15 @@ fn variable(name: &str) -> Option<String> {
 pub struct Config {
     pub listeners: Vec<tokengauge_listen::Config>,
     pub admin: Admin,
-    pub upstreams: Vec<forward::Config>,
+    pub upstreams: Vec<forward::UpstreamConfig>,
     /// Metrics endpoints of the engines behind upstreams.
     pub scrapes: Vec<scrape::Config>,
     /// Upstreams whose warm-up is tracked.
-    pub warm: Vec<(Label, warm::Config)>,
+    pub warmup: Vec<(Label, warm::Config)>,
     pub routes: Vec<route::Config>,
     /// Routes whose prompts and answers are captured.
     pub contents: content::CapturePolicies,
-    pub objectives: Vec<slo::Objective>,
+    pub slos: Vec<slo::Objective>,
     /// The file that stores error budgets across restarts.
     pub slo_state: Option<PathBuf>,
     /// Loaded tokenizers, by model.
@@ -112,17 +112,17 @@ pub struct Config {
     pub identity: forward::identity::Config,
     /// The key for hashes of tenants, sessions and variants.
     pub identity_key: Option<Secret>,
-    pub labels: label::CardinalityLimits,
+    pub cardinality_limits: label::CardinalityLimits,
     /// Maximum memory in bytes that observing all requests may use.
     pub observer_memory: usize,
     /// Maximum size of the headers of requests and responses. The listeners and the upstreams have copies.
     pub header_limits: HeaderLimits,
     /// Grace period: how long open streams may continue after SIGTERM.
-    pub drain: Duration,
+    pub shutdown_grace_period: Duration,
     /// The default position of routes.
     pub position: ProxyPosition,
     /// The default handling of trace headers.
-    pub trace: TraceHeaders,
+    pub trace_context: TraceHeaders,
     /// Trace header formats, in order of precedence.
     pub propagators: Vec<forward::Propagator>,
     /// Unknown words of `OTEL_PROPAGATORS`.
@@ -134,8 +134,8 @@ pub struct Config {
     pub prices: Option<PathBuf>,
     /// `None` disables the request log.
     pub request_log: Option<request_log::Config>,
-    pub drift: drift::Config,
-    pub export: ExportOverrides,
+    pub workload_drift: drift::Config,
+    pub otlp: ExportOverrides,
     /// HTTP proxies of the environment.
     pub proxies: Proxies,
     /// Warnings, for example about ignored variables.
@@ -182,8 +182,8 @@ impl Config {
         self.listeners.clone_from(&running.listeners);
         self.admin.clone_from(&running.admin);
         self.slo_state.clone_from(&running.slo_state);
-        self.labels = running.labels;
-        self.export.clone_from(&running.export);
+        self.cardinality_limits = running.cardinality_limits;
+        self.otlp.clone_from(&running.otlp);
         self.observer_memory = running.observer_memory;
         self.set_header_limits(running.header_limits);
         self.propagators.clone_from(&running.propagators);

@@ -251,7 +251,7 @@ fn scrapes_engines_at_the_upstream_or_at_a_url() {
         asked.collect::<Vec<_>>(),
         [("a", (true, "h", 8443, "/metrics"), true), ("b", (false, "m", 8002, "/metrics/"), false),]
     );
-    assert_eq!(config.warm, []);
+    assert_eq!(config.warmup, []);
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn needs_only_an_upstream() {
         ("default", true, "api.openai.com", 443)
     );
     assert_eq!(upstream.base_path, "/base");
-    assert_eq!(upstream.pool_idle, forward::Config::POOL_IDLE_TLS);
+    assert_eq!(upstream.idle_timeout, forward::UpstreamConfig::IDLE_TIMEOUT_TLS);
     let [route] = config.routes.as_slice() else {
         panic!("{:?}", config.routes);
     };
@@ -412,7 +412,7 @@ fn needs_only_an_upstream() {
 fn has_default_objectives() {
     let config = flags(&upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
     let objectives: Vec<_> = config
-        .objectives
+        .slos
         .iter()
         .map(|objective| (objective.name.as_str(), objective.indicator, objective.target))
         .collect();
@@ -420,20 +420,20 @@ fn has_default_objectives() {
         objectives,
         [
             ("availability", Sli::Availability, 0.995),
-            ("ttft", Sli::TimeToFirstToken(Duration::from_secs(2)), 0.95),
+            ("ttft", Sli::Ttft(Duration::from_secs(2)), 0.95),
             ("output_rate", Sli::OutputRate(15.0), 0.95),
             ("duration", Sli::Duration(Duration::from_secs(60)), 0.95),
         ]
     );
     let thirty_days = Duration::from_secs(30 * 24 * 3_600);
-    assert!(config.objectives.iter().all(|objective| objective.window == thirty_days));
+    assert!(config.slos.iter().all(|objective| objective.window == thirty_days));
 }
 
 /// The objectives of a file, formatted.
 fn objectives(written: &str) -> Vec<String> {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\nslos:\n";
     let config = text(&format!("{base}{written}\n")).unwrap_or_else(|errors| panic!("{errors}"));
-    let message = config.objectives.iter().map(|objective| {
+    let message = config.slos.iter().map(|objective| {
         let counting = &objective.counting;
         let bounds = (objective.indicator.longest(), objective.indicator.lowest());
         format!(
@@ -624,7 +624,7 @@ fn applies_provider_and_engine_metrics_flags() {
 fn preset_flag_replaces_the_objectives_of_the_file() {
     let chat = || RunArgs { slos: Some(Preset::Batch), ..upstreams(&["http://a"]) };
     let names = |config: &Config| -> Vec<String> {
-        let objectives = config.objectives.iter();
+        let objectives = config.slos.iter();
         objectives.map(|it| it.name.to_string()).collect()
     };
     let batch = ["batch-availability", "batch-duration", "batch-total_rate"];
@@ -633,7 +633,7 @@ fn preset_flag_replaces_the_objectives_of_the_file() {
         |slos: &str| format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\nslos: [{slos}]\n");
     let preset = text(&file("{preset: batch}")).unwrap();
     let flagged = with(&file("{preset: voice}"), chat(), &[]).unwrap();
-    assert_eq!(flagged.objectives, preset.objectives);
+    assert_eq!(flagged.slos, preset.slos);
     let message = messages(with(&file("{preset: noise}"), chat(), &[]));
     assert_eq!(message.len(), 1, "{message:?}");
 }
@@ -669,7 +669,10 @@ log: {level: warn, format: json}
     assert_eq!(config.admin.token, Some(Secret::new("token")));
     assert_eq!(config.admin.token_file, None);
     assert_eq!((config.upstreams.len(), config.routes.len()), (1, 1));
-    assert_eq!((config.drain, config.position), (Duration::from_secs(11), ProxyPosition::Gateway));
+    assert_eq!(
+        (config.shutdown_grace_period, config.position),
+        (Duration::from_secs(11), ProxyPosition::Gateway)
+    );
     assert_eq!(config.routes[0].facts.position, ProxyPosition::Gateway);
     assert_eq!(config.log, Log { level: LogLevel::Trace, format: LogFormat::Json });
 
@@ -807,7 +810,11 @@ fn a_reload_keeps_and_prints_the_values_that_need_a_restart() {
         assert_ne!(new.yaml, running.yaml);
         let applied = new.as_applied_to(&running);
         assert_eq!(changes_requiring_restart(&running, &applied), [""; 0], "{key}");
-        assert_eq!(applied.drain, Duration::from_secs(9), "{key}: other keys are reloaded");
+        assert_eq!(
+            applied.shutdown_grace_period,
+            Duration::from_secs(9),
+            "{key}: other keys are reloaded"
+        );
         let others = text(&format!("{base}shutdown_grace_period: 9s\n")).unwrap();
         assert_eq!(applied.yaml, others.yaml, "{key}");
     }
@@ -898,7 +905,7 @@ workload_drift: {baseline: yesterday, sample_size: 300}
     assert!(!printed.contains("s3cret") && printed.contains("***"), "{printed}");
     let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
     assert_eq!(format!("{config:?}"), format!("{again:?}"), "{printed}");
-    let key = &config.export.headers[0].1;
+    let key = &config.otlp.headers[0].1;
     assert_eq!(key.expose(), "s3cret", "the export itself needs the secret");
     let schema = schema_value();
     let mut stated = BTreeSet::new();

@@ -166,9 +166,9 @@ mod tests {
     fn model(model: &str, route: &str, latest: Option<f64>, finished: u64) -> ModelReading {
         ModelReading {
             model_key: ModelKey {
-                provider: Label::known("p"),
-                model: Label::known(model),
-                route: Label::known(route),
+                provider: Label::from_trusted("p"),
+                model: Label::from_trusted(model),
+                route: Label::from_trusted(route),
                 position: ProxyPosition::Outbound,
             },
             input: Throughput::default(),
@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn merges_routes_of_a_model_and_sorts_by_output() {
-        let route_key = RouteKey { route: Label::known("a"), position: ProxyPosition::Outbound };
+        let route_key =
+            RouteKey { route: Label::from_trusted("a"), position: ProxyPosition::Outbound };
         let load = load::Reading {
             quotas: Vec::new(),
             routes: vec![RouteReading {
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn reads_burn_rates_of_their_windows() {
         let objective = slo::Objective {
-            name: Label::known("o"),
+            name: Label::from_trusted("o"),
             indicator: slo::Sli::Availability,
             target: 0.99,
             window: Duration::from_secs(3_600),

@@ -15,7 +15,7 @@ use super::body::RelayBody;
 use super::buffered_body::{self, Upload, readable_body};
 use super::error::ForwardError;
 use super::limiter::{Entry, Permit, Queued};
-use super::open::OpenRequest;
+use super::open::ObservedRequest;
 use super::upstream::Upstream;
 use crate::route::ConcurrencyLimit;
 use tokengauge_listen::HeadersTooLarge;
@@ -53,7 +53,7 @@ pin_project! {
     }
 }
 
-impl<S> Service<OpenRequest> for Admission<S>
+impl<S> Service<ObservedRequest> for Admission<S>
 where
     S: Service<AdmittedRequest, Response = Response<RelayBody>, Error = ForwardError> + Clone,
 {
@@ -67,8 +67,8 @@ where
 
     /// Enters the limiter immediately and not in the returned future, so that requests are queued in the order of
     /// arrival.
-    fn call(&mut self, request: OpenRequest) -> Self::Future {
-        let OpenRequest { request, received_at, destination } = request;
+    fn call(&mut self, request: ObservedRequest) -> Self::Future {
+        let ObservedRequest { request, received_at, destination } = request;
         let destination = match destination {
             Ok(destination) => destination,
             Err(reason) => {

@@ -19,7 +19,7 @@ use super::open_sockets::OpenSocket;
 use super::resolver::Resolver;
 use super::socket::UpstreamSocket;
 use super::stream::{Transport, UpstreamStream};
-use super::{Config, Protocol};
+use super::{Protocol, UpstreamConfig};
 use tokengauge_listen::window;
 use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
@@ -55,7 +55,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub struct Connector {
-    pub(super) config: Config,
+    pub(super) config: UpstreamConfig,
     tls: Option<Tls>,
 }
 
@@ -66,7 +66,7 @@ struct Tls {
 }
 
 impl Connector {
-    pub(super) fn new(config: Config) -> Result<Self, SetupError> {
+    pub(super) fn new(config: UpstreamConfig) -> Result<Self, SetupError> {
         let tls = if config.tls { Some(Tls::new(&config)?) } else { None };
         Ok(Self { config, tls })
     }
@@ -83,7 +83,7 @@ impl Connector {
 
     async fn connect_without_limit(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {
         let begun = clock::now();
-        let Config { port: server_port, proxy, ca_file, .. } = &self.config;
+        let UpstreamConfig { port: server_port, proxy, ca_file, .. } = &self.config;
         let server = without_brackets(&self.config.host);
         let (host, port) = match proxy {
             Some(proxy) => (proxy.host.as_str(), proxy.port),
@@ -171,7 +171,7 @@ fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 impl Tls {
-    fn new(config: &Config) -> Result<Self, SetupError> {
+    fn new(config: &UpstreamConfig) -> Result<Self, SetupError> {
         let name = config.name.to_string();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut tls = rustls::ClientConfig::builder_with_provider(provider)
@@ -230,7 +230,7 @@ fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
 
 /// Returns the trusted root certificates: those of the system or of `SSL_CERT_FILE`, and the configured `ca_file`. If
 /// the system has none, Mozilla's root certificates replace them.
-fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
+fn roots(config: &UpstreamConfig) -> Result<RootCertStore, SetupError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
@@ -257,7 +257,7 @@ fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
 
 /// Returns the value of the `Host` header, such as `example.com` or `example.com:8000`. The default port of the scheme
 /// is omitted.
-pub(super) fn host_header(config: &Config) -> Result<HeaderValue, SetupError> {
+pub(super) fn host_header(config: &UpstreamConfig) -> Result<HeaderValue, SetupError> {
     let default_port = if config.tls { 443 } else { 80 };
     let host = &config.host;
     let text = match (config.port == default_port, host.contains(':') && !host.starts_with('[')) {
@@ -318,7 +318,7 @@ mod tests {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
             stream
         };
-        let config = Config::to(Label::known("a"), true, "localhost", port);
+        let config = UpstreamConfig::new(Label::from_trusted("a"), true, "localhost", port);
         let connector = Connector::new(config).unwrap();
         let (result, _stream) = tokio::join!(connector.connect(), serving);
         let Err(Error::Failed(UpstreamFailure::Tls, message)) = result else { panic!("no error") };

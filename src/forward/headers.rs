@@ -42,7 +42,7 @@ pub(super) fn rewrite_request<B>(
     strip_hop_by_hop(request.headers_mut(), upgrade);
     let is_http2 = request.version() == Version::HTTP_2;
     let path = path_and_query(request, &upstream.config().base_path, stripped)?;
-    let host = if upstream.config().keep_host {
+    let host = if upstream.config().preserve_host {
         let requested = request.uri().authority().and_then(host_without_user);
         requested
             .or_else(|| request.headers().get(header::HOST).cloned())

@@ -16,7 +16,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::watch;
 
-use super::Config;
+use super::UpstreamConfig;
 use super::connect::{Connector, Error};
 use super::http1::Http1Connection;
 use super::repeat::SentBody;
@@ -55,7 +55,7 @@ pub struct Http2Pool {
 }
 
 /// A connection that is ready for a request.
-pub enum Channel {
+pub enum UpstreamConnection {
     Http1(Box<Http1Connection>),
     Http2(Http2Sender, StreamPermit),
 }
@@ -127,8 +127,8 @@ struct Counts {
 #[derive(Debug)]
 struct Waiting(Arc<Http2Connection>);
 
-impl Channel {
-    /// Returns the channel for a request that reuses `connection`.
+impl UpstreamConnection {
+    /// Returns the connection for a request that reuses `connection`.
     pub(super) fn reused(connection: Box<Http1Connection>) -> (Self, ConnectTimings) {
         let connected =
             ConnectTimings { connection: connection.tcp.clone(), ..ConnectTimings::reused() };
@@ -137,11 +137,11 @@ impl Channel {
 }
 
 impl Http2Pool {
-    pub(super) fn new(config: &Config) -> Arc<Self> {
+    pub(super) fn new(config: &UpstreamConfig) -> Arc<Self> {
         Arc::new(Self {
             connections: Mutex::default(),
             expected_streams: AtomicUsize::new(MAX_STREAMS),
-            idle_timeout: config.pool_idle,
+            idle_timeout: config.idle_timeout,
             max_age: config.max_connection_age,
         })
     }
@@ -151,7 +151,7 @@ impl Http2Pool {
     pub(super) async fn acquire(
         self: &Arc<Self>,
         connector: &Arc<Connector>,
-    ) -> Result<(Channel, ConnectTimings), Error> {
+    ) -> Result<(UpstreamConnection, ConnectTimings), Error> {
         let begun = clock::now();
         let mut wait = None;
         loop {
@@ -167,8 +167,8 @@ impl Http2Pool {
                 StreamSearch::New(permit) => {
                     let opening = Arc::clone(&permit.connection);
                     tokio::spawn(opening.open(Arc::clone(self), Arc::clone(connector)));
-                    let (channel, connected) = permit.opened().await?;
-                    return Ok((channel, ConnectTimings { wait, ..connected }));
+                    let (connection, connected) = permit.opened().await?;
+                    return Ok((connection, ConnectTimings { wait, ..connected }));
                 }
             }
             wait = Some(clock::now() - begun);
@@ -316,7 +316,7 @@ impl StreamPermit {
     }
 
     /// Waits until the connection is open. Called for the request that opens the connection.
-    async fn opened(self) -> Result<(Channel, ConnectTimings), Error> {
+    async fn opened(self) -> Result<(UpstreamConnection, ConnectTimings), Error> {
         let mut phase = self.connection.phase.subscribe();
         let phase = phase.wait_for(|phase| !matches!(phase, Phase::Connecting)).await;
         // Waiting fails only if the connection is dropped, and this permit holds it.
@@ -327,23 +327,25 @@ impl StreamPermit {
             }
         });
         if let Some((connection, connected)) = lock(&self.connection.http1).take() {
-            return Ok((Channel::Http1(connection), connected));
+            return Ok((UpstreamConnection::Http1(connection), connected));
         }
         let opened = self.connection.opened.get();
         match (opened.map(|it| (it.sender.clone(), it.connected.clone())), failed) {
-            (Some((sender, connected)), _) => Ok((Channel::Http2(sender, self), connected)),
+            (Some((sender, connected)), _) => {
+                Ok((UpstreamConnection::Http2(sender, self), connected))
+            }
             (None, Some(error)) => Err(error),
             (None, None) => Err(Error::TimedOut),
         }
     }
 
     /// Returns the connection, for a request that did not open it. `wait` is the time that the request waited.
-    fn reused(self, wait: Option<Duration>) -> Option<(Channel, ConnectTimings)> {
+    fn reused(self, wait: Option<Duration>) -> Option<(UpstreamConnection, ConnectTimings)> {
         let opened = self.connection.opened.get()?;
         let connection = opened.connected.connection.clone();
         let connected = ConnectTimings { wait, connection, ..ConnectTimings::reused() };
         let sender = opened.sender.clone();
-        Some((Channel::Http2(sender, self), connected))
+        Some((UpstreamConnection::Http2(sender, self), connected))
     }
 
     /// Starts no further streams on the connection, because it refused a stream or failed.

@@ -75,7 +75,7 @@ enum ShutdownState {
 
 /// Configuration of one upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Config {
+pub struct UpstreamConfig {
     /// Name of the upstream: the key under `upstreams` in the configuration, or `default`.
     pub name: Label,
     pub tls: bool,
@@ -86,7 +86,7 @@ pub struct Config {
     pub base_path: String,
     pub protocol: Protocol,
     /// Whether the client's `Host` header is forwarded. If false, the upstream's host name is sent instead.
-    pub keep_host: bool,
+    pub preserve_host: bool,
     /// A PEM file with additional root certificates for this upstream.
     pub ca_file: Option<PathBuf>,
     /// SHA-256 of `ca_file`, so that a changed file counts as a changed configuration. `None` if the file was not read.
@@ -94,7 +94,7 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Idle timeout of pooled connections. Must be shorter than the keep-alive timeout of the upstream (5 s for
     /// uvicorn).
-    pub pool_idle: Duration,
+    pub idle_timeout: Duration,
     /// Maximum number of idle connections in the pool.
     pub pool_size: usize,
     /// Age after which a connection is not reused. A new connection resolves the host name again.
@@ -178,13 +178,13 @@ impl Default for Timeouts {
     }
 }
 
-impl Config {
+impl UpstreamConfig {
     /// Default idle timeout of pooled connections without TLS. Most self-hosted engines use the server uvicorn, which
     /// closes idle connections after 5 s.
-    pub const POOL_IDLE_PLAIN: Duration = Duration::from_secs(4);
+    pub const IDLE_TIMEOUT_PLAIN: Duration = Duration::from_secs(4);
     /// Default idle timeout of pooled connections with TLS. Providers keep idle connections open for 60 s or longer.
     /// Reuse saves the TLS handshake, which takes 2 round trips.
-    pub const POOL_IDLE_TLS: Duration = Duration::from_secs(50);
+    pub const IDLE_TIMEOUT_TLS: Duration = Duration::from_secs(50);
     /// Default maximum number of idle connections, enough for a burst of requests. When the pool is full, the least
     /// recently used connection is closed.
     pub const POOL_SIZE: usize = 1_024;
@@ -194,7 +194,7 @@ impl Config {
     pub const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
 
     /// Returns an upstream with default settings.
-    pub fn to(name: Label, tls: bool, host: &str, port: u16) -> Self {
+    pub fn new(name: Label, tls: bool, host: &str, port: u16) -> Self {
         Self {
             name,
             tls,
@@ -202,11 +202,11 @@ impl Config {
             port,
             base_path: String::new(),
             protocol: Protocol::default(),
-            keep_host: false,
+            preserve_host: false,
             ca_file: None,
             ca_digest: None,
             timeouts: Timeouts::default(),
-            pool_idle: if tls { Self::POOL_IDLE_TLS } else { Self::POOL_IDLE_PLAIN },
+            idle_timeout: if tls { Self::IDLE_TIMEOUT_TLS } else { Self::IDLE_TIMEOUT_PLAIN },
             pool_size: Self::POOL_SIZE,
             max_connection_age: Self::MAX_CONNECTION_AGE,
             retry: Retry::default(),

@@ -15,7 +15,7 @@ use tokengauge_types::event::{RejectReason, Scheme};
 
 /// A request that is being observed. The body reports to the observer while it is read from the client and sent.
 #[derive(Debug)]
-pub struct OpenRequest {
+pub struct ObservedRequest {
     pub(super) request: Request<Upload>,
     pub(super) received_at: MonotonicInstant,
     pub(super) destination: Result<Destination, RejectReason>,
@@ -27,16 +27,16 @@ pub struct RequestOpener {
     pub(super) propagation: Propagation,
 }
 
-impl OpenRequest {
+impl ObservedRequest {
     pub(super) fn observer(&self) -> &RequestObserver {
         self.request.body().observer()
     }
 }
 
 impl OpenExchange<RoutedRequest> for RequestOpener {
-    type Request = OpenRequest;
+    type Request = ObservedRequest;
 
-    fn open(&self, request: RoutedRequest) -> (OpenRequest, RequestObserver) {
+    fn open(&self, request: RoutedRequest) -> (ObservedRequest, RequestObserver) {
         let received_at = clock::now();
         let RoutedRequest { mut request, client, facts, identity, trace_headers, destination } =
             request;
@@ -55,6 +55,6 @@ impl OpenExchange<RoutedRequest> for RequestOpener {
         }
         let observer = self.channel.open(open, received_at);
         let request = request.map(|body| Upload::new(body, observer.clone()));
-        (OpenRequest { request, received_at, destination }, observer)
+        (ObservedRequest { request, received_at, destination }, observer)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 
-use super::Config;
+use super::UpstreamConfig;
 use super::health::UpstreamHealth;
 use super::http1::Http1Connection;
 use tokengauge_telemetry::self_telemetry;
@@ -55,9 +55,9 @@ const PAUSE: Duration = Duration::from_secs(60);
 const MAX_SEARCHED: usize = 128;
 
 impl Pool {
-    pub(super) fn new(config: &Config, health: Arc<UpstreamHealth>) -> Self {
+    pub(super) fn new(config: &UpstreamConfig, health: Arc<UpstreamHealth>) -> Self {
         Self {
-            idle_timeout: config.pool_idle,
+            idle_timeout: config.idle_timeout,
             max_age: config.max_connection_age,
             max_idle: config.pool_size,
             idle: Mutex::default(),

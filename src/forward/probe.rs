@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use super::Config;
+use super::UpstreamConfig;
 use super::connect::{self, Connector, SetupError};
 
 const USER_AGENT_NAME: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
@@ -51,7 +51,7 @@ impl HttpProbe {
     /// # Errors
     /// If the certificates or the host cannot be used.
     pub fn new(
-        config: &Config,
+        config: &UpstreamConfig,
         accept: &'static str,
         max_bytes: usize,
     ) -> Result<Self, SetupError> {

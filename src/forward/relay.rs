@@ -21,7 +21,7 @@ use super::connect;
 use super::error::ForwardError;
 use super::headers;
 use super::http1::Http1Connection;
-use super::http2::{self, Channel, Http2Sender, StreamFailure, StreamPermit};
+use super::http2::{self, Http2Sender, StreamFailure, StreamPermit, UpstreamConnection};
 use super::limiter::Permit;
 use super::repeat::{RepeatableRequest, SentBody};
 use super::tunnel::Tunnel;
@@ -60,7 +60,7 @@ impl Service<AdmittedRequest> for Relay {
         let observer = request.body().observer().clone();
         let shutdown = self.shutdown.clone();
         let exchange =
-            Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
+            ForwardAttempt { upstream, observer, permit, deadline, shutdown, is_repeated: false };
         Box::pin(exchange.run(Box::new(request.map(SentBody::new)), stripped))
     }
 }
@@ -69,7 +69,7 @@ impl Service<AdmittedRequest> for Relay {
 type OutgoingRequest = Box<Request<SentBody>>;
 
 /// State of one request from its admission to the response headers.
-struct Exchange {
+struct ForwardAttempt {
     upstream: Arc<Upstream>,
     observer: RequestObserver,
     permit: Option<Permit>,
@@ -132,7 +132,7 @@ impl From<ForwardError> for AttemptError {
     }
 }
 
-impl Exchange {
+impl ForwardAttempt {
     async fn run(
         mut self,
         mut request: OutgoingRequest,
@@ -173,9 +173,9 @@ impl Exchange {
         let Some(connection) = idle else {
             return Box::pin(self.connect_and_send(request, upgrade, begun)).await;
         };
-        let (channel, connected) = Channel::reused(connection);
+        let (connection, connected) = UpstreamConnection::reused(connection);
         self.report_sent(connected, &request);
-        match self.send_repeatable(channel, request, upgrade).await? {
+        match self.send_repeatable(connection, request, upgrade).await? {
             Reused::Received(received) => Ok(received),
             Reused::Lost(request) => Box::pin(self.send_again(request, upgrade, begun)).await,
         }
@@ -188,13 +188,13 @@ impl Exchange {
         upgrade: bool,
         begun: MonotonicInstant,
     ) -> Result<Received, ForwardError> {
-        let (channel, connected, request) = self.connect(request).await?;
+        let (connection, connected, request) = self.connect(request).await?;
         let is_reused = connected.reused;
         self.report_sent(connected, &request);
         if !is_reused {
-            return self.send_once(channel, request, upgrade).await;
+            return self.send_once(connection, request, upgrade).await;
         }
-        match self.send_repeatable(channel, request, upgrade).await? {
+        match self.send_repeatable(connection, request, upgrade).await? {
             Reused::Received(received) => Ok(received),
             Reused::Lost(request) => self.send_again(request, upgrade, begun).await,
         }
@@ -209,20 +209,20 @@ impl Exchange {
         begun: MonotonicInstant,
     ) -> Result<Received, ForwardError> {
         let lost = clock::now() - begun;
-        let (channel, connected, request) = self.connect(request).await?;
+        let (connection, connected, request) = self.connect(request).await?;
         let wait = Some(lost + connected.wait.unwrap_or_default());
         self.report_sent(ConnectTimings { wait, ..connected }, &request);
-        self.send_once(channel, request, upgrade).await
+        self.send_once(connection, request, upgrade).await
     }
 
     /// Sends the request once. After a failure, there is no second attempt.
     async fn send_once(
         &self,
-        channel: Channel,
+        connection: UpstreamConnection,
         request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Received, ForwardError> {
-        let attempt = self.attempt(channel, request, upgrade).await;
+        let attempt = self.attempt(connection, request, upgrade).await;
         attempt.map_err(|AttemptError { error, unsent, .. }| match unsent {
             Some(unsent) => with_unsent(error, unsent),
             None => error,
@@ -232,7 +232,7 @@ impl Exchange {
     /// Sends the request on a reused connection.
     async fn send_repeatable(
         &mut self,
-        channel: Channel,
+        connection: UpstreamConnection,
         mut request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Reused, ForwardError> {
@@ -241,7 +241,7 @@ impl Exchange {
             Retry::Safe | Retry::Always => RepeatableRequest::copy(&mut request).map(Box::new),
             Retry::Never => None,
         };
-        let failed = match self.attempt(channel, request, upgrade).await {
+        let failed = match self.attempt(connection, request, upgrade).await {
             Ok(received) => return Ok(Reused::Received(received)),
             Err(failed) => failed,
         };
@@ -267,7 +267,7 @@ impl Exchange {
     async fn connect(
         &self,
         mut request: OutgoingRequest,
-    ) -> Result<(Channel, ConnectTimings, OutgoingRequest), ForwardError> {
+    ) -> Result<(UpstreamConnection, ConnectTimings, OutgoingRequest), ForwardError> {
         let body = readable_body(&mut request).and_then(SentBody::upload_mut);
         let connecting = async {
             tokio::select! {
@@ -285,7 +285,7 @@ impl Exchange {
                 .unwrap_or_else(|_| Err(ForwardError::new(Ending::TimedOut(TimeoutKind::Total)))),
         };
         match connected {
-            Ok((channel, connected)) => Ok((channel, connected, request)),
+            Ok((connection, connected)) => Ok((connection, connected, request)),
             Err(error) => Err(with_unsent(error, request)),
         }
     }
@@ -302,11 +302,11 @@ impl Exchange {
 
     async fn attempt(
         &self,
-        channel: Channel,
+        connection: UpstreamConnection,
         request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Received, AttemptError> {
-        let sending = pin!(self.exchange_heads(channel, request, upgrade));
+        let sending = pin!(self.exchange_heads(connection, request, upgrade));
         match self.head_limit() {
             None => sending.await,
             Some((deadline, limit)) => {
@@ -320,24 +320,26 @@ impl Exchange {
 
     async fn exchange_heads(
         &self,
-        channel: Channel,
+        connection: UpstreamConnection,
         mut request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Received, AttemptError> {
         // Over HTTP/2, a flush covers all streams, so it does not show when the body of a single stream was sent.
-        let flush = match &channel {
-            Channel::Http1(connection) => Some(Arc::clone(&connection.state.flush)),
-            Channel::Http2(..) => None,
+        let flush = match &connection {
+            UpstreamConnection::Http1(connection) => Some(Arc::clone(&connection.state.flush)),
+            UpstreamConnection::Http2(..) => None,
         };
         request.body_mut().report_end_by(flush);
-        match channel {
-            Channel::Http2(sender, permit) => self.send_http2(sender, permit, request).await,
-            Channel::Http1(connection) if upgrade => {
+        match connection {
+            UpstreamConnection::Http2(sender, permit) => {
+                self.send_http2(sender, permit, request).await
+            }
+            UpstreamConnection::Http1(connection) if upgrade => {
                 let sent = connection.detach_for_upgrade().try_send_request(*request).await;
                 let response = sent.map_err(|error| self.attempt_error(error))?;
                 Ok(Received { response, connection: ConnectionShare::Detached })
             }
-            Channel::Http1(connection) => self.send_http1(connection, request).await,
+            UpstreamConnection::Http1(connection) => self.send_http1(connection, request).await,
         }
     }
 
@@ -498,10 +500,12 @@ mod tests {
     /// glibc caches freed memory per thread only up to 1,032 bytes.
     #[test]
     fn the_future_of_a_request_is_small() {
-        fn future_size<F: Future>(_: impl FnOnce(Exchange, OutgoingRequest, usize) -> F) -> usize {
+        fn future_size<F: Future>(
+            _: impl FnOnce(ForwardAttempt, OutgoingRequest, usize) -> F,
+        ) -> usize {
             size_of::<F>()
         }
-        let size = future_size(Exchange::run);
+        let size = future_size(ForwardAttempt::run);
         assert!(size <= 1_032, "{size}");
     }
 

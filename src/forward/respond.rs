@@ -12,7 +12,7 @@ use tower::Service;
 
 use super::body::RelayBody;
 use super::error::ForwardError;
-use super::open::OpenRequest;
+use super::open::ObservedRequest;
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
@@ -39,9 +39,9 @@ pin_project! {
     }
 }
 
-impl<S> Service<OpenRequest> for Respond<S>
+impl<S> Service<ObservedRequest> for Respond<S>
 where
-    S: Service<OpenRequest, Response = Response<RelayBody>, Error = ForwardError>,
+    S: Service<ObservedRequest, Response = Response<RelayBody>, Error = ForwardError>,
 {
     type Response = Response<RelayBody>;
     type Error = Infallible;
@@ -52,7 +52,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: OpenRequest) -> Self::Future {
+    fn call(&mut self, request: ObservedRequest) -> Self::Future {
         let observer = request.observer().clone();
         RespondFuture::Forwarding { inner: self.inner.call(request), observer }
     }

@@ -13,7 +13,7 @@ use super::limiter::ConcurrencyLimiter;
 use super::open_sockets;
 use super::target;
 use super::upstream::Upstream;
-use super::{Config, SetupError};
+use super::{SetupError, UpstreamConfig};
 use crate::route::{self, RouteMatcher, TraceHeaders};
 use tokengauge_listen::{HeadersTooLarge, Peer, ReceivedBody};
 use tokengauge_observe::host;
@@ -157,7 +157,7 @@ impl RouteTable {
     ///
     /// # Errors
     /// Returns an error if the configuration cannot be used.
-    pub fn upstream(&self, config: Config) -> Result<Arc<Upstream>, SetupError> {
+    pub fn upstream(&self, config: UpstreamConfig) -> Result<Arc<Upstream>, SetupError> {
         match self.upstreams.get(&config.name) {
             Some(known) if *known.config() == config => Ok(Arc::clone(known)),
             Some(known) => Upstream::with_health(config, Arc::clone(&known.health)),
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn keeps_only_upstreams_with_the_same_configuration() {
-        let config = |port| Config::to(Label::known("a"), false, "localhost", port);
+        let config = |port| UpstreamConfig::new(Label::from_trusted("a"), false, "localhost", port);
         let upstream = Upstream::new(config(1)).unwrap();
         let routes = RouteMatcher::new(Vec::new()).unwrap();
         let identity = Identity::new(identity::Config::default(), b"");
@@ -213,7 +213,7 @@ mod tests {
         let changed = table.upstream(config(2)).unwrap();
         assert!(!Arc::ptr_eq(&changed, &upstream));
         assert!(Arc::ptr_eq(&changed.health, &upstream.health), "the counters continue");
-        let other = Config::to(Label::known("b"), false, "localhost", 1);
+        let other = UpstreamConfig::new(Label::from_trusted("b"), false, "localhost", 1);
         assert!(!Arc::ptr_eq(&table.upstream(other).unwrap().health, &upstream.health));
     }
 }

@@ -8,9 +8,9 @@ use super::connect::{self, Connector};
 use super::error::ForwardError;
 use super::health::UpstreamHealth;
 use super::http1::Http1Connection;
-use super::http2::{Channel, Http2Pool};
+use super::http2::{Http2Pool, UpstreamConnection};
 use super::pool::Pool;
-use super::{Config, Protocol};
+use super::{Protocol, UpstreamConfig};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
 use tokengauge_types::event::ConnectTimings;
@@ -27,14 +27,14 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    pub fn new(config: Config) -> Result<Arc<Self>, connect::SetupError> {
+    pub fn new(config: UpstreamConfig) -> Result<Arc<Self>, connect::SetupError> {
         let health = UpstreamHealth::new(config.name.clone());
         Self::with_health(config, health)
     }
 
     /// Creates an upstream that continues the counters of an earlier one with the same name.
     pub(super) fn with_health(
-        config: Config,
+        config: UpstreamConfig,
         health: Arc<UpstreamHealth>,
     ) -> Result<Arc<Self>, connect::SetupError> {
         let connector = Connector::new(config)?;
@@ -48,7 +48,7 @@ impl Upstream {
         }))
     }
 
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &UpstreamConfig {
         &self.connector.config
     }
 
@@ -72,7 +72,7 @@ impl Upstream {
 
     /// Returns the address of the upstream, and of its proxy, for the log.
     fn address(&self) -> String {
-        let Config { host, port, proxy, .. } = self.config();
+        let UpstreamConfig { host, port, proxy, .. } = self.config();
         match proxy {
             None => format!("{host}:{port}"),
             Some(proxy) => format!("{host}:{port} through {}:{}", proxy.host, proxy.port),
@@ -91,13 +91,15 @@ impl Upstream {
     }
 
     /// Opens an HTTP/1.1 connection, or takes one stream of an HTTP/2 connection.
-    pub(super) async fn connect(&self) -> Result<(Channel, ConnectTimings), connect::Error> {
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<(UpstreamConnection, ConnectTimings), connect::Error> {
         match self.config().protocol {
             Protocol::Http1 => {
                 let (stream, connected) = self.connector.connect().await?;
                 let limits = self.config().header_limits;
                 let connection = Http1Connection::handshake(stream, &connected, limits).await?;
-                Ok((Channel::Http1(connection), connected))
+                Ok((UpstreamConnection::Http1(connection), connected))
             }
             Protocol::Http2 => self.http2.acquire(&self.connector).await,
         }

@@ -195,13 +195,13 @@ mod tests {
     use super::*;
 
     fn route(name: &str, host: Option<&str>, prefix: &str) -> Config {
-        let facts = RouteFacts::to(name, "localhost", 80);
+        let facts = RouteFacts::for_upstream(name, "localhost", 80);
         Config {
             facts: Arc::new(facts),
             host: host.map(str::to_owned),
             prefix: prefix.to_owned(),
             strip: true,
-            upstream: Label::known(name),
+            upstream: Label::from_trusted(name),
             trace: TraceHeaders::default(),
             admission: None,
         }
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn rejects_routes_that_never_match() {
         let refused = |routes| RouteMatcher::new(routes).unwrap_err();
-        let name = Label::known;
+        let name = Label::from_trusted;
         assert_eq!(refused(vec![route("a", None, "v1")]), Error::Prefix(name("a")));
         for host in ["", "*.", "*", "example.com:80", "a/b", "*a.com"] {
             assert_eq!(refused(vec![route("a", Some(host), "")]), Error::Host(name("a")), "{host}");

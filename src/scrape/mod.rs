@@ -27,7 +27,7 @@ const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;q=0.
 pub struct Config {
     pub upstream: Label,
     /// Address and connection settings of the metrics endpoint, with the path of the metrics page.
-    pub to: forward::Config,
+    pub to: forward::UpstreamConfig,
     /// Name of the engine. If `None`, the engine is detected from the names of its metrics.
     pub engine: Option<Engine>,
     pub interval: Duration,

@@ -279,7 +279,7 @@ async fn reports_slos_with_their_definition() {
     );
     assert_eq!(up["window_seconds"], 30 * 86_400);
     assert_eq!(quick["target"], 0.9);
-    assert_eq!(quick["sli"], "time_to_first_token");
+    assert_eq!(quick["sli"], "ttft");
     let threshold = serde_json::json!({"value": 0.25, "unit": "s", "good": "up to"});
     assert_eq!(quick["threshold"], threshold);
     assert_eq!(quick["scope"], serde_json::json!({"route": "sim", "model": "s*"}));

@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 
-use super::exchanges::{Exchanges, Leftover};
+use super::active_exchanges::{ActiveExchanges, Leftover};
 use super::replay::ReplayStream;
 use super::request_limit::ClientMember;
 use super::send_timer::SendTimer;
@@ -92,14 +92,14 @@ pub(super) struct ConnectionGuards {
     pub(super) window: WindowPermit,
 }
 
-/// A client's byte stream. It reports three kinds of events to [`Exchanges`]: bytes were read, a write was accepted or
+/// A client's byte stream. It reports three kinds of events to [`ActiveExchanges`]: bytes were read, a write was accepted or
 /// blocked, and hyper has written all data.
 ///
 /// A write fails if the client reads nothing until a timeout expires. This also ends HTTP/2 connections and WebSockets.
 #[derive(Debug)]
 pub(super) struct ClientStream<T: Transport> {
     inner: T,
-    exchanges: Arc<Exchanges>,
+    exchanges: Arc<ActiveExchanges>,
     _guards: ConnectionGuards,
     /// Whether the client has closed its side of the connection, or the connection has failed.
     is_closed: bool,
@@ -111,7 +111,7 @@ pub(super) struct ClientStream<T: Transport> {
 impl<T: Transport> ClientStream<T> {
     pub(super) fn new(
         inner: T,
-        exchanges: Arc<Exchanges>,
+        exchanges: Arc<ActiveExchanges>,
         guards: ConnectionGuards,
         send_timeout: Duration,
     ) -> Self {

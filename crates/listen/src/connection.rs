@@ -17,9 +17,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
+use super::active_exchanges::{ActiveExchanges, Leftover};
 use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2};
-use super::exchanges::{Exchanges, Leftover};
 use super::handler::Handler;
 use super::http_settings;
 use super::log_throttle::LogThrottle;
@@ -217,7 +217,7 @@ impl Server {
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) guards: ConnectionGuards,
-    pub(super) exchanges: Arc<Exchanges>,
+    pub(super) exchanges: Arc<ActiveExchanges>,
     pub(super) watcher: PhaseWatcher,
 }
 
@@ -297,7 +297,7 @@ where
 struct Serving<C> {
     /// `None` once the connection has ended.
     open: Option<Open<C>>,
-    exchanges: Arc<Exchanges>,
+    exchanges: Arc<ActiveExchanges>,
     end: Shutdown,
     timer: WaitTimer,
     /// Receives wake-ups of hyper's connection task. hyper wakes its own task when a handler polls a request body. Such
@@ -326,7 +326,7 @@ impl<C: Graceful> Serving<C> {
     fn new(
         connection: C,
         mut watcher: PhaseWatcher,
-        exchanges: Arc<Exchanges>,
+        exchanges: Arc<ActiveExchanges>,
         timer: WaitTimer,
     ) -> Self {
         let notifier = Notifier::default();
@@ -411,7 +411,7 @@ impl<C: Graceful> Serving<C> {
 
     fn poll_once(&mut self) -> Poll<()> {
         let Some(Open { connection, watcher }) = &mut self.open else { return Poll::Ready(()) };
-        // Exchanges report their own endings to the observer. This code counts only requests that never became an
+        // ActiveExchanges report their own endings to the observer. This code counts only requests that never became an
         // exchange.
         let mut cx = Context::from_waker(self.notifier.waker());
         let ended = ready!(Pin::new(connection).poll(&mut cx));

@@ -9,7 +9,7 @@ use tokengauge_types::sync::{AtomicBool, AtomicU32, AtomicUsize, Mutex, Ordering
 
 /// Reports when hyper has flushed a connection. hyper flushes only after it has written its whole buffer.
 ///
-/// `is_awaited` comes first, so that it is next to the flags in [`Exchanges`](super::exchanges::Exchanges).
+/// `is_awaited` comes first, so that it is next to the flags in [`ActiveExchanges`](super::active_exchanges::ActiveExchanges).
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct FlushSignal {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
 
-use super::exchanges::MAX_UNWRITTEN;
+use super::active_exchanges::MAX_UNWRITTEN;
 use super::header_limits::HeaderLimits;
 use super::stream_task::StreamExecutor;
 

@@ -11,10 +11,10 @@
 //! connections.cut().await;
 //! ```
 
+mod active_exchanges;
 mod client_stream;
 mod connection;
 mod delivery;
-mod exchanges;
 mod flush_signal;
 mod handler;
 mod header_limits;
@@ -57,9 +57,9 @@ pub use self::tls::{Error as TlsError, TlsReloader};
 pub use self::workers::Workers;
 pub use self::write_timeout::WriteTimeout;
 
+use self::active_exchanges::ActiveExchanges;
 use self::client_stream::ConnectionGuards;
 use self::connection::{Client, Server};
-use self::exchanges::Exchanges;
 use self::limit::Limit;
 use self::log_throttle::LogThrottle;
 use self::socket::Socket;
@@ -313,7 +313,7 @@ impl Listener {
             match self.socket.accept().await {
                 Ok(accepted) => {
                     let permit = self.connections.acquire(|| state.close_longest_waiting()).await;
-                    let exchanges = Exchanges::new();
+                    let exchanges = ActiveExchanges::new();
                     let (member, watcher) = state.join(accepted.client(), &exchanges);
                     let (runtime, assignment) = workers.assign();
                     let requests = self.server.request_limit().join(accepted.client());

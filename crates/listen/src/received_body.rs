@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::active_exchanges::ActiveExchanges;
 use super::delivery::StreamState;
-use super::exchanges::Exchanges;
 
 /// A request body that fails if the client sends nothing for too long.
 ///
@@ -28,7 +28,7 @@ use super::exchanges::Exchanges;
 pub struct ReceivedBody {
     incoming: Incoming,
     /// The HTTP/1 connection. `None` for HTTP/2, and once the end of the body was read.
-    connection: Option<Arc<Exchanges>>,
+    connection: Option<Arc<ActiveExchanges>>,
     /// Timer, created at the first wait. Most bodies need none, because they arrive with their headers.
     timer: Option<Pin<Box<BodyTimer>>>,
     /// Time limit in milliseconds, in a type that takes less memory than a `Duration`. `None` without a limit.
@@ -78,7 +78,7 @@ impl ReceivedBody {
     pub(super) fn wrap(
         request: Request<Incoming>,
         timeout: Duration,
-        connection: Option<Arc<Exchanges>>,
+        connection: Option<Arc<ActiveExchanges>>,
         stream: impl FnOnce() -> Option<Arc<StreamState>>,
     ) -> Request<Self> {
         let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);

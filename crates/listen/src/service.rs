@@ -14,8 +14,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 
+use super::active_exchanges::{ActiveExchange, ActiveExchanges};
 use super::delivery::{BoxError, HeldError, Protocol};
-use super::exchanges::{ActiveExchange, Exchanges};
 use super::header_limits::{HeaderLimits, HeadersTooLarge};
 use super::received_body::ReceivedBody;
 use super::request_limit::{ClientRequests, RequestLimit};
@@ -44,7 +44,7 @@ pub(super) struct HeaderSettings {
 #[derive(Debug)]
 pub(super) struct CountingService<S, P> {
     inner: S,
-    exchanges: Arc<Exchanges>,
+    exchanges: Arc<ActiveExchanges>,
     client: Arc<ClientRequests>,
     settings: RequestSettings,
     protocol: PhantomData<fn() -> P>,
@@ -53,7 +53,7 @@ pub(super) struct CountingService<S, P> {
 impl<S, P: Protocol> CountingService<S, P> {
     pub(super) const fn new(
         inner: S,
-        exchanges: Arc<Exchanges>,
+        exchanges: Arc<ActiveExchanges>,
         client: Arc<ClientRequests>,
         settings: RequestSettings,
     ) -> Self {

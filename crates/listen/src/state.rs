@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
-use super::exchanges::Exchanges;
+use super::active_exchanges::ActiveExchanges;
 use super::header_limits::HeadersTooLarge;
 use super::log_throttle::LogThrottle;
 use tokengauge_types::sync::lock;
@@ -57,7 +57,7 @@ struct OpenConnection {
     waker: Waker,
     /// IP address of the client. `None` for a Unix socket.
     client: Option<IpAddr>,
-    exchanges: Arc<Exchanges>,
+    exchanges: Arc<ActiveExchanges>,
 }
 
 /// Entry of one connection in the list of open connections. Dropping this value removes the entry. The value belongs to
@@ -73,7 +73,7 @@ pub(super) struct Member {
 pub(super) struct PhaseWatcher {
     state: Arc<ListenerState>,
     id: u64,
-    exchanges: Arc<Exchanges>,
+    exchanges: Arc<ActiveExchanges>,
     seen: Phase,
     is_registered: bool,
 }
@@ -82,7 +82,7 @@ impl ListenerState {
     pub(super) fn join(
         self: &Arc<Self>,
         client: Option<IpAddr>,
-        exchanges: &Arc<Exchanges>,
+        exchanges: &Arc<ActiveExchanges>,
     ) -> (Member, PhaseWatcher) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let waker = Waker::noop().clone();

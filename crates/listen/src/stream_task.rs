@@ -11,8 +11,8 @@ use std::time::Duration;
 use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 
+use super::active_exchanges::ActiveExchanges;
 use super::delivery::StreamState;
-use super::exchanges::Exchanges;
 use super::send_timer::SendTimer;
 
 /// Maximum size in bytes of the end of a response that is left to the HTTP/2 library without a timeout. Most streams end
@@ -22,7 +22,7 @@ const SMALL_REST: usize = 1_024;
 /// Starts the tasks of the streams of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct StreamExecutor {
-    pub(super) connection: Arc<Exchanges>,
+    pub(super) connection: Arc<ActiveExchanges>,
     pub(super) send_timeout: Duration,
 }
 
@@ -48,7 +48,7 @@ pin_project! {
         // earlier, the library resets the stream.
         #[pin]
         future: Option<F>,
-        connection: Arc<Exchanges>,
+        connection: Arc<ActiveExchanges>,
         stream: Arc<StreamState>,
         timer: SendTimer,
     }

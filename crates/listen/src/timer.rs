@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::exchanges::{Exchanges, Idleness};
+use super::active_exchanges::{ActiveExchanges, Idleness};
 
 /// Time limits of a connection without an active request.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ impl WaitTimer {
     /// read everything.
     pub(super) fn poll(
         &mut self,
-        exchanges: &Exchanges,
+        exchanges: &ActiveExchanges,
         is_closing: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Expired> {

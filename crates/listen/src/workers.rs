@@ -93,7 +93,7 @@ impl Worker {
     }
 
     fn start(max_blocking_threads: usize) -> io::Result<Self> {
-        const NAME: &str = "relay";
+        const NAME: &str = "worker";
         let mut builder = Builder::new_current_thread();
         let runtime = builder
             .thread_name(NAME)

@@ -23,7 +23,7 @@ pub fn at(millis: u64) -> MonotonicInstant {
 /// Availability, 99 % over a day.
 pub fn objective(name: &str) -> Objective {
     Objective {
-        name: Label::known(name),
+        name: Label::from_trusted(name),
         indicator: Sli::Availability,
         target: 0.99,
         window: Duration::from_secs(86_400),
@@ -70,7 +70,7 @@ pub fn stream() -> Record {
 }
 
 pub fn route(name: &str) -> RouteFacts {
-    RouteFacts::to(name, "api.openai.com", 443)
+    RouteFacts::for_upstream(name, "api.openai.com", 443)
 }
 
 fn http() -> Http {
@@ -94,12 +94,12 @@ fn call() -> Call {
     Call {
         series: MetricLabels {
             operation: Operation::Chat,
-            provider: Label::known("openai"),
-            model: Label::known("gpt-4o"),
+            provider: Label::from_trusted("openai"),
+            model: Label::from_trusted("gpt-4o"),
             stream: true,
-            route: Label::known("default"),
+            route: Label::from_trusted("default"),
             position: ProxyPosition::Outbound,
-            server_address: Label::known("api.openai.com"),
+            server_address: Label::from_trusted("api.openai.com"),
             server_port: 443,
             tenant: None,
             variant: None,
@@ -128,7 +128,7 @@ fn call() -> Call {
             time_per_output_token: Some(Duration::from_millis(10)),
             unrated: None,
         },
-        complete: Completeness::True,
+        complete: Completeness::Complete,
         queue_depth: 0,
         warm: None,
         stalls: Stalls::default(),

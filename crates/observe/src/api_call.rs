@@ -372,7 +372,7 @@ impl ApiCall {
         let rates = self.rates(closing, output.as_ref(), complete);
         let needs_reason = match complete {
             Completeness::Cut => generates,
-            Completeness::True => streamed && self.api.stops_each_choice(),
+            Completeness::Complete => streamed && self.api.stops_each_choice(),
             Completeness::Unobserved => false,
         };
         let request = self.request.finish(self.session.as_deref());
@@ -447,7 +447,7 @@ impl ApiCall {
             return Rates::of_stream(&closing.record.points, output, blocked, seen);
         }
         // A session consists of many responses with silence between them, so it has no rate.
-        if closing.record.websocket.is_some() || complete != Completeness::True {
+        if closing.record.websocket.is_some() || complete != Completeness::Complete {
             return Rates::default();
         }
         Rates::of_whole(&closing.record.points, output.tokens)
@@ -469,7 +469,7 @@ impl ApiCall {
             closing.record.ending == Ending::Complete
                 && !self.body.as_ref().is_some_and(BodyReader::is_short)
         };
-        if ended { Completeness::True } else { Completeness::Cut }
+        if ended { Completeness::Complete } else { Completeness::Cut }
     }
 
     fn name_series(
@@ -483,7 +483,7 @@ impl ApiCall {
             |dimension, name: &Name| provider::label(limiter, dimension, name, is_confirmed);
         let requested = self.requested_model().or(self.answer.facts.model.as_ref());
         let model = requested
-            .map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
+            .map_or_else(|| Label::from_trusted("unknown"), |model| label(Dimension::Model, model));
         MetricLabels {
             operation: self.api.operation(),
             provider: self.provider(route),

@@ -34,18 +34,18 @@ impl Endpoint {
     }
 
     fn new(name: &str, position: ProxyPosition, host: &str, port: u16) -> Self {
-        Self { facts: RouteFacts { position, ..RouteFacts::to(name, host, port) } }
+        Self { facts: RouteFacts { position, ..RouteFacts::for_upstream(name, host, port) } }
     }
 
     /// Sets the label `gen_ai.provider.name`.
     pub fn provider(mut self, provider: &str) -> Self {
-        self.facts.provider = Some(Label::known(provider));
+        self.facts.provider = Some(Label::from_trusted(provider));
         self
     }
 
     /// Sets the API format, such as `openai` or `anthropic`. By default, it is detected from the path and the headers.
     pub fn api(mut self, api: &str) -> Self {
-        self.facts.dialect = Some(Label::known(api));
+        self.facts.dialect = Some(Label::from_trusted(api));
         self
     }
 }

@@ -2,7 +2,7 @@
 //! copies into [`Record`](tokengauge_measure::record::Record)s.
 //!
 //! An application starts an [`Observation`] and wraps a service or a client in its [`ObserveLayer`]. [`tee`] copies the
-//! bytes. [`Observer`] is the thread that reads the copies. [`Exchange`] parses one request and its response, and
+//! bytes. [`Observer`] is the thread that reads the copies. [`ObservedExchange`] parses one request and its response, and
 //! [`InFlightRequests`] holds all open requests. Parsing does no I/O and takes the time as an argument.
 
 mod api_call;
@@ -27,7 +27,7 @@ mod websocket;
 
 pub use describe::{RequestContext, describe_request, describe_response, host};
 pub use endpoint::{Endpoint, EndpointOpener};
-pub use exchange::Exchange;
+pub use exchange::ObservedExchange;
 pub use in_flight::{InFlightRequests, Sinks, StreamView};
 pub use layer::{Observe, ObserveFuture, ObserveLayer, OpenExchange};
 pub use observation::Observation;

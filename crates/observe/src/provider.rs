@@ -18,7 +18,7 @@ pub(super) fn learn(route: &RouteFacts, headers: &Headers) {
 /// Returns the provider of a call: the configured provider, or else the provider of the host, of the response headers
 /// or of the API.
 pub(super) fn find(api: Api, route: &RouteFacts) -> Label {
-    known(route).cloned().unwrap_or_else(|| Label::known(api.provider()))
+    known(route).cloned().unwrap_or_else(|| Label::from_trusted(api.provider()))
 }
 
 /// Returns the label for a name from outside. A name that no response has confirmed gets no new label.
@@ -30,7 +30,7 @@ pub(super) fn label(
 ) -> Label {
     match is_confirmed {
         true => limiter.admit(dimension, name),
-        false => limiter.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
+        false => limiter.get(dimension, name).unwrap_or_else(|| Label::from_trusted(OTHER)),
     }
 }
 

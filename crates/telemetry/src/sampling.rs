@@ -236,7 +236,8 @@ mod tests {
                 record.outcome = outcome;
                 assert_eq!(sampler.decide(&record), kept(SamplingReason::Error, against_parent));
             }
-            record.call.as_mut().unwrap().verdicts = vec![(Label::known("ttft"), Verdict::Bad)];
+            record.call.as_mut().unwrap().verdicts =
+                vec![(Label::from_trusted("ttft"), Verdict::Bad)];
             assert_eq!(
                 sampler.decide(&record),
                 kept(SamplingReason::Error, against_parent),
@@ -255,7 +256,7 @@ mod tests {
         let mut record = record(Some(false));
         let call = record.call.as_mut().unwrap();
         call.stalls.count = 1;
-        call.verdicts = vec![(Label::known("ttft"), Verdict::Bad)];
+        call.verdicts = vec![(Label::from_trusted("ttft"), Verdict::Bad)];
         for (outcome, reason) in [
             (Outcome::Ok, SamplingReason::Stall),
             (Outcome::Cancelled, SamplingReason::Stall),

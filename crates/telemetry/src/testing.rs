@@ -37,18 +37,18 @@ pub fn name(text: &str) -> Option<Name> {
 }
 
 pub fn route() -> Arc<RouteFacts> {
-    Arc::new(RouteFacts::to("default", "api.example.com", 443))
+    Arc::new(RouteFacts::for_upstream("default", "api.example.com", 443))
 }
 
 pub fn series() -> MetricLabels {
     MetricLabels {
         operation: Operation::Chat,
-        provider: Label::known("openai"),
-        model: Label::known("gpt-4o"),
+        provider: Label::from_trusted("openai"),
+        model: Label::from_trusted("gpt-4o"),
         stream: true,
-        route: Label::known("default"),
+        route: Label::from_trusted("default"),
         position: ProxyPosition::Outbound,
-        server_address: Label::known("api.example.com"),
+        server_address: Label::from_trusted("api.example.com"),
         server_port: 443,
         tenant: None,
         variant: None,
@@ -198,18 +198,18 @@ pub fn streamed() -> Record {
             timings: Some(timings()),
             quota: Some(quota()),
             output: Some(output()),
-            tokenizer: Some(Label::known("o200k_base")),
+            tokenizer: Some(Label::from_trusted("o200k_base")),
             rates: Rates::of_stream(&points, &output(), Duration::ZERO, true),
-            complete: Completeness::True,
+            complete: Completeness::Complete,
             queue_depth: 3,
             warm: Some(WarmupState::Warming),
             stalls: Stalls::default(),
             cost: Some(Cost {
                 amount: 0.0125,
-                currency: Label::known("USD"),
+                currency: Label::from_trusted("USD"),
                 source: Source::Reported,
             }),
-            verdicts: vec![(Label::known("ttft"), Verdict::Good)],
+            verdicts: vec![(Label::from_trusted("ttft"), Verdict::Good)],
             content: None,
         }),
         ..plain()

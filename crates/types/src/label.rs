@@ -97,7 +97,7 @@ pub struct Label(Arc<str>);
 impl Label {
     /// Creates a label from a constant or a configured value. Such values are few, so the cardinality limit does not
     /// apply.
-    pub fn known(text: &str) -> Self {
+    pub fn from_trusted(text: &str) -> Self {
         Self(text.into())
     }
 
@@ -240,7 +240,7 @@ impl LabelValues {
             return is_frequent;
         }
         if self.waiting.len() < limit {
-            self.waiting.insert(Label::known(text), 1);
+            self.waiting.insert(Label::from_trusted(text), 1);
         } else {
             self.waiting.retain(|_, uses| {
                 *uses -= 1;
@@ -279,16 +279,16 @@ impl CardinalityLimiter {
         }
         if !values.has_place(text.as_str(), set.limit) {
             set.refused.fetch_add(1, Ordering::Relaxed);
-            return Label::known(OTHER);
+            return Label::from_trusted(OTHER);
         }
-        let label = Label::known(text.as_str());
+        let label = Label::from_trusted(text.as_str());
         values.admitted.insert(label.clone());
         label
     }
 
     /// Returns the label for `text` if the value is already admitted. Never admits a new value, because the name may be
     /// invalid until an upstream has accepted it.
-    pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
+    pub fn get(&self, dimension: Dimension, text: &Name) -> Option<Label> {
         lock(&self.set(dimension).values).admitted.get(text.as_str()).cloned()
     }
 
@@ -408,8 +408,10 @@ mod tests {
     #[test]
     fn values_beyond_the_limit_become_other_and_are_counted() {
         let limits = CardinalityLimits { models: 2, ..CardinalityLimits::default() };
-        let limiter =
-            CardinalityLimiter::new(limits, [(Dimension::Model, Label::known("configured"))]);
+        let limiter = CardinalityLimiter::new(
+            limits,
+            [(Dimension::Model, Label::from_trusted("configured"))],
+        );
         let label =
             |text: &str| limiter.admit(Dimension::Model, &Name::new(text).unwrap()).to_string();
         assert_eq!(
@@ -417,13 +419,13 @@ mod tests {
             ["a", OTHER, "a", "configured"]
         );
         assert_eq!(limiter.refused().map(|(_, n)| n), [0, 0, 1, 0, 0, 0]);
-        assert_eq!(limiter.known(Dimension::Model, &Name::new("b").unwrap()), None);
+        assert_eq!(limiter.get(Dimension::Model, &Name::new("b").unwrap()), None);
         let [_, _, models, ..] = limiter.admitted();
         let expected = Admitted {
             dimension: "model",
             limit: 2,
             other: 1,
-            values: ["a", "configured"].map(Label::known).to_vec(),
+            values: ["a", "configured"].map(Label::from_trusted).to_vec(),
         };
         assert_eq!(models, expected);
     }

@@ -71,7 +71,7 @@ impl DemoEnvironment {
         let serving = [tokio::spawn(serve), tokio::spawn(receive)];
         let args = run_args(addresses, backend)?;
         let mut config = config::load(&args, &|_| None)?;
-        for objective in &mut config.objectives {
+        for objective in &mut config.slos {
             objective.target = SLO_TARGET;
         }
         let app = App::start(config, export_config(otlp), run::workers()?, log_lines).await?;

@@ -67,7 +67,7 @@ fn budget(
     let name = value.name.required(errors, *node, "name", "add one, such as acme-month")?;
     check_name(&name.value, name.node, errors);
     Some(Budget {
-        name: Label::known(&name.value),
+        name: Label::from_trusted(&name.value),
         route: route(&value.route, routes, errors),
         allowance: allowance(value, *node, errors)?,
         tenant: pattern(&mut value.tenant),
@@ -216,7 +216,7 @@ fn currency(
 }
 
 fn label(currency: &Currency) -> Label {
-    Label::known(&currency.0)
+    Label::from_trusted(&currency.0)
 }
 
 #[cfg(test)]
@@ -257,7 +257,7 @@ mod tests {
                     model: GlobPattern::new("gpt-*"),
                     provider: Some(GlobPattern::new("openai")),
                     from: "2026-01-31".parse().ok(),
-                    currency: Label::known("USD"),
+                    currency: Label::from_trusted("USD"),
                     input: 2.5,
                     cache_read: Some(1.0),
                     cache_write: Some(3.0),
@@ -270,7 +270,7 @@ mod tests {
                     model: GlobPattern::new("x"),
                     provider: None,
                     from: None,
-                    currency: Label::known("EUR"),
+                    currency: Label::from_trusted("EUR"),
                     input: 0.0,
                     cache_read: None,
                     cache_write: None,
@@ -281,9 +281,9 @@ mod tests {
                 },
             ],
             rentals: vec![HardwareCost {
-                route: Label::known("local"),
+                route: Label::from_trusted("local"),
                 hour: 20.0,
-                currency: Label::known("USD"),
+                currency: Label::from_trusted("USD"),
             }],
         };
         assert_eq!(resolved(text), Ok(expected));

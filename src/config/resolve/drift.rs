@@ -70,12 +70,12 @@ mod tests {
             [("off", Baseline::Off), ("first", Baseline::First), ("yesterday", Baseline::Yesterday)]
         {
             let config = load(&format!("{{baseline: {word}, sample_size: 500}}")).unwrap();
-            assert_eq!(config.drift.baseline, baseline);
-            assert_eq!(config.drift.exchanges, 500);
+            assert_eq!(config.workload_drift.baseline, baseline);
+            assert_eq!(config.workload_drift.exchanges, 500);
             let printed = config.yaml.clone();
             let again =
                 load_text(Some(&printed), &RunArgs::default(), &|_| None, &Tokenizers::default());
-            assert_eq!(again.unwrap().drift, config.drift, "{printed}");
+            assert_eq!(again.unwrap().workload_drift, config.workload_drift, "{printed}");
         }
     }
 
@@ -87,8 +87,8 @@ mod tests {
                      \"position\":\"gateway\",\"input\":[[10,200]],\"output\":[]}]}";
         std::fs::write(&path, saved).unwrap();
         let config = load(&format!("{{baseline: {}}}", path.display())).unwrap();
-        let Baseline::File { saved: read, .. } = &config.drift.baseline else {
-            panic!("{:?}", config.drift);
+        let Baseline::File { saved: read, .. } = &config.workload_drift.baseline else {
+            panic!("{:?}", config.workload_drift);
         };
         assert_eq!(read.to_json(), saved);
         assert!(config.yaml.contains(path.to_str().unwrap()));

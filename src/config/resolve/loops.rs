@@ -13,7 +13,7 @@ use tokengauge_listen::{Address, Config};
 pub(super) fn check(
     file: &raw::File,
     is_flag: bool,
-    upstreams: &[forward::Config],
+    upstreams: &[forward::UpstreamConfig],
     listeners: &[Config],
     errors: &mut ErrorCollector,
 ) {
@@ -34,7 +34,7 @@ pub(super) fn check(
 
 /// Returns whether connections to `upstream` reach the listener at `address`. Of host names, only `localhost` is
 /// recognized.
-fn leads_to(upstream: &forward::Config, address: &Address) -> bool {
+fn leads_to(upstream: &forward::UpstreamConfig, address: &Address) -> bool {
     let Address::Tcp(listener) = address else { return false };
     let host = upstream.host.trim_start_matches('[').trim_end_matches(']');
     let is_loopback = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();

@@ -71,7 +71,7 @@ pub(super) fn resolve(
     check_version(&mut file.version, errors);
     let (listeners, admin) = listeners::resolve(&mut file, layers, errors);
     let position = file.position.merge(args.position);
-    let trace = file.trace_context.merge(args.trace_context);
+    let trace_context = file.trace_context.merge(args.trace_context);
     let mut routing = routes::resolve(&mut file, root, args, errors);
     let proxies = proxy_env::from_env(environment, errors);
     for server in routing.servers() {
@@ -92,29 +92,29 @@ pub(super) fn resolve(
         listeners,
         admin,
         position,
-        trace,
+        trace_context,
         propagators,
         ignored_propagators,
         log: log(file.log.or_insert_default(), args),
-        objectives: objectives::resolve(&mut file.slos, args.slos, known, errors),
+        slos: objectives::resolve(&mut file.slos, args.slos, known, errors),
         slo_state: objectives::state(&file.slo_state, errors),
         tokenizers: tokenizers::resolve(&mut file.tokenizers, layers.tokenizers, errors),
         prices: file.cost.get().and_then(|cost| cost.prices.get().cloned()),
         costs: cost::resolve(&mut file.cost, &routing.route_names, errors),
         upstreams: routing.upstreams.all,
         scrapes: routing.upstreams.scrapes,
-        warm: routing.upstreams.warm,
+        warmup: routing.upstreams.warm,
         routes: routing.routes,
         contents: routing.contents,
         identity,
         identity_key: environment(IDENTITY_KEY_VARIABLE).map(|key| Secret::new(&key)),
-        labels: labels(file.cardinality_limits.or_insert_default()),
+        cardinality_limits: cardinality_limits(file.cardinality_limits.or_insert_default()),
         observer_memory: limits.observer_memory.or(OBSERVER_MEMORY).0,
         header_limits: header_limits(limits),
-        drain: grace_period(&mut file.shutdown_grace_period, args, errors),
+        shutdown_grace_period: grace_period(&mut file.shutdown_grace_period, args, errors),
         request_log: request_log(&mut file.request_log, args, errors),
-        drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
-        export: otlp(file.otlp.or_insert_default(), errors),
+        workload_drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
+        otlp: otlp(file.otlp.or_insert_default(), errors),
         proxies,
         warnings: Vec::new(),
         yaml: String::new(),
@@ -173,7 +173,7 @@ fn grace_period(
     written.or_time(GRACE_PERIOD)
 }
 
-fn labels(written: &mut raw::CardinalityLimits) -> label::CardinalityLimits {
+fn cardinality_limits(written: &mut raw::CardinalityLimits) -> label::CardinalityLimits {
     let default = label::CardinalityLimits::default();
     label::CardinalityLimits {
         error_types: written.error_types.or(default.error_types),
@@ -310,5 +310,5 @@ fn route(written: &Field<String>, routes: &[String], errors: &mut ErrorCollector
         let hint = super::errors::suggestion(value, routes.iter().map(String::as_str));
         errors.add(*node, format!("no route named \"{value}\"; {hint}"));
     }
-    Some(Label::known(value))
+    Some(Label::from_trusted(value))
 }

@@ -58,7 +58,7 @@ fn to_raw(objective: &Objective) -> raw::Slo {
     let rate = indicator.lowest().map(|rate| ThresholdValue(rate.to_string()));
     let (indicator, min_streams) = match *indicator {
         Sli::Availability => (raw::Sli::Availability, None),
-        Sli::TimeToFirstToken(_) => (raw::Sli::Ttft, None),
+        Sli::Ttft(_) => (raw::Sli::Ttft, None),
         Sli::FirstVisible(_) => (raw::Sli::FirstVisible, None),
         Sli::OutputRate(_) => (raw::Sli::OutputRate, None),
         Sli::TotalRate(_) => (raw::Sli::TotalRate, None),
@@ -114,12 +114,12 @@ pub(super) fn state(
 fn defaults() -> Vec<Objective> {
     let objectives = [
         ("availability", Sli::Availability, 0.995),
-        ("ttft", Sli::TimeToFirstToken(Duration::from_secs(2)), 0.95),
+        ("ttft", Sli::Ttft(Duration::from_secs(2)), 0.95),
         ("output_rate", Sli::OutputRate(15.0), 0.95),
         ("duration", Sli::Duration(Duration::from_secs(60)), 0.95),
     ];
     let objective =
-        |(name, indicator, target)| with_defaults(Label::known(name), indicator, target);
+        |(name, indicator, target)| with_defaults(Label::from_trusted(name), indicator, target);
     objectives.map(objective).into()
 }
 
@@ -132,7 +132,7 @@ fn with_defaults(name: Label, indicator: Sli, target: f64) -> Objective {
 fn from_preset(preset: Preset, prefix: Option<&str>, target: Option<f64>) -> Vec<Objective> {
     let prefix = prefix.unwrap_or(preset.as_str());
     let objective = |promise: &PresetObjective| {
-        let name = Label::known(&format!("{prefix}-{}", promise.name));
+        let name = Label::from_trusted(&format!("{prefix}-{}", promise.name));
         with_defaults(name, promise.indicator, target.unwrap_or(promise.target))
     };
     preset.objectives().iter().map(objective).collect()
@@ -153,7 +153,7 @@ fn from_list(
             check_name(&name.value, name.node, errors);
             node = name.node;
             if names.is_empty() {
-                names.push(Label::known(&name.value));
+                names.push(Label::from_trusted(&name.value));
             }
         }
         if let Some(name) = names.iter().find(|name| used_names.contains(name)) {
@@ -200,7 +200,8 @@ fn from_keys(written: &raw::Slo, node: NodeId, errors: &mut ErrorCollector) -> O
     let hint = "write the ratio of good exchanges, such as 99.5%";
     let target = written.target.required(errors, node, "target", hint);
     let (indicator, min_output_tokens) = indicator(written, node, errors)?;
-    let mut objective = with_defaults(Label::known(&name?.value), indicator, target?.value.0);
+    let mut objective =
+        with_defaults(Label::from_trusted(&name?.value), indicator, target?.value.0);
     objective.counting.min_output_tokens = min_output_tokens;
     Some(objective)
 }
@@ -292,7 +293,7 @@ fn with_threshold(
     let indicator = match kind {
         Kind::Availability => Sli::Availability,
         Kind::StallFree => Sli::StallFree,
-        Kind::Ttft => Sli::TimeToFirstToken(longest(threshold, objective, errors)?),
+        Kind::Ttft => Sli::Ttft(longest(threshold, objective, errors)?),
         Kind::FirstVisible => Sli::FirstVisible(longest(threshold, objective, errors)?),
         Kind::InterToken => Sli::InterToken(longest(threshold, objective, errors)?),
         Kind::Duration => Sli::Duration(longest(threshold, objective, errors)?),

@@ -39,7 +39,7 @@ pub(super) struct Routing {
 
 impl Routing {
     /// Returns the upstreams and metrics endpoints.
-    pub(super) fn servers(&mut self) -> impl Iterator<Item = &mut forward::Config> {
+    pub(super) fn servers(&mut self) -> impl Iterator<Item = &mut forward::UpstreamConfig> {
         let scrapes = self.upstreams.scrapes.iter_mut().map(|scrape| &mut scrape.to);
         self.upstreams.all.iter_mut().chain(scrapes)
     }
@@ -185,7 +185,7 @@ fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
 }
 
 struct RouteResolver<'a> {
-    upstreams: &'a [forward::Config],
+    upstreams: &'a [forward::UpstreamConfig],
     /// Names of all upstreams, including invalid ones.
     upstream_names: &'a [String],
     /// Default for routes that do not set this value.
@@ -212,7 +212,7 @@ impl<'a> RouteResolver<'a> {
         }
         self.names.push(name.clone());
         let policy = capture_policy(&mut written.value.content, self.errors);
-        self.contents.extend(policy.map(|policy| (Label::known(&name), policy)));
+        self.contents.extend(policy.map(|policy| (Label::from_trusted(&name), policy)));
         let route = self.route(name, written, host, prefix);
         self.routes.extend(route);
     }
@@ -288,17 +288,17 @@ impl<'a> RouteResolver<'a> {
         let admission = admission(&mut value.concurrency_limit, self.errors);
         let upstream = self.upstream(&value.upstream, *node)?;
         let stall = value.stall.or_insert_default();
-        let label = |field: &Field<String>| field.get().map(|name| Label::known(name));
+        let label = |field: &Field<String>| field.get().map(|name| Label::from_trusted(name));
         let facts = RouteFacts {
-            name: Label::known(&name),
+            name: Label::from_trusted(&name),
             position: *value.position.or_insert(self.position),
-            server_address: Label::known(&upstream.host),
+            server_address: Label::from_trusted(&upstream.host),
             server_port: upstream.port,
             provider: label(&value.provider),
             learned_provider: LearnedProvider::default(),
             dialect: label(&value.api_format),
             stripped: if strip { prefix.len() } else { 0 },
-            base_path: Label::known(&upstream.base_path),
+            base_path: Label::from_trusted(&upstream.base_path),
             inter_token_after: stall.inter_token_after.or_time(RouteFacts::INTER_TOKEN_AFTER),
             first_token_after: stall.first_token_after.or_time(RouteFacts::FIRST_TOKEN_AFTER),
         };
@@ -314,7 +314,11 @@ impl<'a> RouteResolver<'a> {
         })
     }
 
-    fn upstream(&mut self, written: &Field<String>, route: NodeId) -> Option<&'a forward::Config> {
+    fn upstream(
+        &mut self,
+        written: &Field<String>,
+        route: NodeId,
+    ) -> Option<&'a forward::UpstreamConfig> {
         let hint = "write the name of an entry under `upstreams`";
         let Spanned { value, node } = written.required(self.errors, route, "upstream", hint)?;
         if !self.upstream_names.contains(value) {

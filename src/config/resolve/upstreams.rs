@@ -24,7 +24,7 @@ const URL_HINT: &str = "write the URL, such as `url: https://api.openai.com`";
 /// All upstreams.
 #[derive(Default)]
 pub(super) struct Upstreams {
-    pub(super) all: Vec<forward::Config>,
+    pub(super) all: Vec<forward::UpstreamConfig>,
     pub(super) scrapes: Vec<scrape::Config>,
     pub(super) warm: Vec<(Label, warm::Config)>,
 }
@@ -67,12 +67,12 @@ impl Upstreams {
         let timeouts = timeouts(value.timeouts.or_insert_default(), errors);
         let url = value.url.required(errors, *node, "url", URL_HINT)?.value.clone();
         let pool = value.pool.or_insert_default();
-        let default = with_defaults(Label::known(name), url);
-        let config = forward::Config {
+        let default = with_defaults(Label::from_trusted(name), url);
+        let config = forward::UpstreamConfig {
             timeouts,
-            keep_host: *value.preserve_host.or_insert_default(),
+            preserve_host: *value.preserve_host.or_insert_default(),
             ca_file: value.ca_file.get().cloned(),
-            pool_idle: pool.idle_timeout.or_time(default.pool_idle),
+            idle_timeout: pool.idle_timeout.or_time(default.idle_timeout),
             pool_size: pool.max_idle_connections.or(default.pool_size),
             retry: *pool.retry.or_insert(default.retry),
             protocol: *value.protocol.or_insert(default.protocol),
@@ -88,9 +88,9 @@ impl Upstreams {
 }
 
 /// Returns an upstream with the URL `url` and defaults for all other settings.
-fn with_defaults(name: Label, url: Url) -> forward::Config {
+fn with_defaults(name: Label, url: Url) -> forward::UpstreamConfig {
     let Url { tls, host, port, base_path } = url;
-    forward::Config { base_path, ..forward::Config::to(name, tls, &host, port) }
+    forward::UpstreamConfig { base_path, ..forward::UpstreamConfig::new(name, tls, &host, port) }
 }
 
 fn timeouts(written: &mut raw::Timeouts, errors: &mut ErrorCollector) -> forward::Timeouts {
@@ -112,8 +112,8 @@ fn timeouts(written: &mut raw::Timeouts, errors: &mut ErrorCollector) -> forward
     }
 }
 
-fn scrape(upstream: &forward::Config, written: &mut raw::EngineMetrics) -> scrape::Config {
-    let forward::Config { tls, host, port, .. } = upstream;
+fn scrape(upstream: &forward::UpstreamConfig, written: &mut raw::EngineMetrics) -> scrape::Config {
+    let forward::UpstreamConfig { tls, host, port, .. } = upstream;
     let url = match written.url.or_insert(PathOrUrl::Path(scrape::Config::PATH.to_owned())) {
         PathOrUrl::Url(url) => url.clone(),
         PathOrUrl::Path(path) => {
@@ -126,7 +126,7 @@ fn scrape(upstream: &forward::Config, written: &mut raw::EngineMetrics) -> scrap
     let server = with_defaults(upstream.name.clone(), url);
     scrape::Config {
         upstream: upstream.name.clone(),
-        to: forward::Config { ca_file: upstream.ca_file.clone(), ..server },
+        to: forward::UpstreamConfig { ca_file: upstream.ca_file.clone(), ..server },
         engine: written.engine.or_insert(EngineChoice(None)).0,
         interval: written.scrape_interval.or_time(scrape::Config::INTERVAL),
         timeout: written.scrape_timeout.or_time(scrape::Config::TIMEOUT),

@@ -24,11 +24,11 @@ pub fn engines(input: &[u8]) {
     let rest = script.rest();
     let parted = rest.windows(4).position(|bytes| bytes == b"\n---");
     let (one, two) = rest.split_at(parted.unwrap_or(rest.len()));
-    let upstream = Label::known("a");
+    let upstream = Label::from_trusted("a");
     let mut backends = Backends::default();
     backends.replace(vec![Backend {
         upstream: upstream.clone(),
-        routes: vec![Label::known("a")],
+        routes: vec![Label::from_trusted("a")],
         stale_after: Some(Duration::from_secs(1)),
         warm: Some(Default::default()),
     }]);

@@ -69,7 +69,7 @@ async fn a_changed_dns_answer_applies_to_the_next_connection() {
 #[tokio::test]
 async fn an_idle_connection_to_an_old_address_is_closed_after_the_idle_timeout() {
     let (backends, mut setup) = Move::prepare().await;
-    setup.upstream.pool_idle = Duration::from_millis(1);
+    setup.upstream.idle_timeout = Duration::from_millis(1);
     let proxy = setup.start().await;
     let (mut client, mut old) = proxy.exchange(&backends.old, GET).await;
     old.write(OK).await;

@@ -80,7 +80,7 @@ async fn removes_hop_by_hop_headers() {
 async fn preserves_the_host_only_if_configured() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
-    setup.upstream.keep_host = true;
+    setup.upstream.preserve_host = true;
     let head = passed_on(setup, &backend, "GET / HTTP/1.1\r\nHost: asked.example:81\r\n\r\n").await;
     assert!(head.contains("\r\nHost: asked.example:81\r\n"), "{head}");
 }
@@ -89,7 +89,7 @@ async fn preserves_the_host_only_if_configured() {
 async fn a_preserved_host_has_no_user_and_password() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
-    setup.upstream.keep_host = true;
+    setup.upstream.preserve_host = true;
     let request = "GET http://me:hunter2@asked.example/v1 HTTP/1.1\r\nHost: a\r\n\r\n";
     let head = passed_on(setup, &backend, request).await;
     assert!(head.contains("\r\nHost: asked.example\r\n"), "{head}");

@@ -28,7 +28,7 @@ use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::{self, Api, RequestReader, RequestTarget};
 use tokengauge_llm::frame::Framer;
 use tokengauge_measure::record::Record;
-use tokengauge_observe::Exchange;
+use tokengauge_observe::ObservedExchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ExchangeId, Headers,
@@ -104,7 +104,7 @@ impl Fixture {
     pub fn play(&self, pieces: &[&[u8]]) -> Record {
         let at = MonotonicInstant::from_millis;
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        let mut exchange = Exchange::new(
+        let mut exchange = ObservedExchange::new(
             ExchangeId(1),
             at(0),
             Box::new(self.open()),
@@ -188,7 +188,7 @@ impl Fixture {
 
     fn open(&self) -> RequestHead {
         let address = self.server_address();
-        let route = RouteFacts::to("default", address, 443);
+        let route = RouteFacts::for_upstream("default", address, 443);
         RequestHead {
             wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
             method: self.method.clone(),

@@ -71,7 +71,7 @@ fn facts_of_summary(summary: &ResponseSummary) -> Value {
 
 fn facts_of_record(record: &Record) -> Value {
     let call = record.call.as_ref().unwrap();
-    let complete = call.complete == Completeness::True;
+    let complete = call.complete == Completeness::Complete;
     let output = call.output.as_ref();
     json!({
         "request": call.request,

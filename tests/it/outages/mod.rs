@@ -60,7 +60,7 @@ impl Times {
         let floor = |is_reached| if is_reached { 1e-6 } else { 1e6 };
         let slis = [
             ("availability", Sli::Availability),
-            ("ttft", Sli::TimeToFirstToken(threshold(0.5, self.token))),
+            ("ttft", Sli::Ttft(threshold(0.5, self.token))),
             ("first_visible", Sli::FirstVisible(threshold(0.8, self.visible))),
             ("output_rate", Sli::OutputRate(floor(self.rate >= 30.0))),
             ("total_rate", Sli::TotalRate(floor(50.0 / self.end >= 10.0))),
@@ -68,7 +68,7 @@ impl Times {
             ("duration", Sli::Duration(threshold(10.0, self.end))),
         ];
         let objective = |(name, indicator)| Objective {
-            name: Label::known(name),
+            name: Label::from_trusted(name),
             indicator,
             target: 0.9,
             window: Duration::from_secs(86_400),

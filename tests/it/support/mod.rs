@@ -147,7 +147,7 @@ pub struct Setup {
     pub listen: tokengauge_listen::Config,
     /// By default the runtime of the test, so that [`settle`] also lets the tasks of the proxy run.
     pub workers: Workers,
-    pub upstream: forward::Config,
+    pub upstream: forward::UpstreamConfig,
     pub tee: tee::Config,
     pub prefix: String,
     pub admission: Option<ConcurrencyLimit>,
@@ -161,7 +161,7 @@ pub struct Setup {
 
 impl Setup {
     pub fn to(upstream: SocketAddr) -> Self {
-        let name = Label::known("backend");
+        let name = Label::from_trusted("backend");
         let host = upstream.ip().to_string();
         Self {
             listen: tokengauge_listen::Config {
@@ -169,7 +169,7 @@ impl Setup {
                 ..tokengauge_listen::Config::at(Address::Tcp("127.0.0.1:0".parse().unwrap()))
             },
             workers: Workers::current(),
-            upstream: forward::Config::to(name, false, &host, upstream.port()),
+            upstream: forward::UpstreamConfig::new(name, false, &host, upstream.port()),
             tee: tee::Config::default(),
             prefix: String::new(),
             admission: None,
@@ -234,7 +234,7 @@ impl Setup {
 }
 
 fn facts(name: &str) -> RouteFacts {
-    RouteFacts::to(name, "127.0.0.1", 80)
+    RouteFacts::for_upstream(name, "127.0.0.1", 80)
 }
 
 impl Proxy {

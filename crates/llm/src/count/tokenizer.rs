@@ -18,7 +18,7 @@ impl Tokenizer {
     /// Returns the name of the encoding or of the configured tokenizer.
     pub fn name(&self) -> Label {
         match self {
-            Self::BuiltIn(encoding) => Label::known(encoding.as_str()),
+            Self::BuiltIn(encoding) => Label::from_trusted(encoding.as_str()),
             Self::Custom(given) => given.name().clone(),
         }
     }

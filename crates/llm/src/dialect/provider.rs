@@ -97,12 +97,12 @@ impl Provider {
 
 /// Returns the provider that the host name of the upstream identifies.
 pub fn provider_by_host(host: &str) -> Option<Label> {
-    by_host(PROVIDERS, host).map(Label::known)
+    by_host(PROVIDERS, host).map(Label::from_trusted)
 }
 
 /// Returns the provider that the response headers identify. A provider that the host identifies takes precedence.
 pub fn provider_by_headers(headers: &Headers) -> Option<Label> {
-    by_headers(PROVIDERS, headers).map(Label::known)
+    by_headers(PROVIDERS, headers).map(Label::from_trusted)
 }
 
 fn by_headers(providers: &[Provider], headers: &Headers) -> Option<&'static str> {

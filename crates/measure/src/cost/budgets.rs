@@ -44,7 +44,7 @@ impl BudgetLimit {
     /// Returns the value of the attribute `tokengauge.budget_unit`: `token`, or a currency such as `USD`.
     pub fn unit(&self) -> Label {
         match self {
-            Self::Tokens(_) => Label::known("token"),
+            Self::Tokens(_) => Label::from_trusted("token"),
             Self::Money { currency, .. } => currency.clone(),
         }
     }
@@ -94,14 +94,17 @@ mod tests {
         record.caller.tenant = Name::new(tenant);
         let call = record.call.as_mut().unwrap();
         call.usage = Some(Usage { input: Some(90), output: Some(10), ..Usage::default() });
-        call.cost =
-            Some(Cost { amount: 0.5, currency: Label::known("USD"), source: Source::Reported });
+        call.cost = Some(Cost {
+            amount: 0.5,
+            currency: Label::from_trusted("USD"),
+            source: Source::Reported,
+        });
         record
     }
 
     fn budget(allowance: BudgetLimit) -> Budget {
         Budget {
-            name: Label::known("b"),
+            name: Label::from_trusted("b"),
             tenant: Some(GlobPattern::new("acme*")),
             route: None,
             model: None,
@@ -111,7 +114,7 @@ mod tests {
     }
 
     fn money(currency: &str) -> BudgetLimit {
-        BudgetLimit::Money { amount: 10.0, currency: Label::known(currency) }
+        BudgetLimit::Money { amount: 10.0, currency: Label::from_trusted(currency) }
     }
 
     #[test]
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_scope_restricts_the_budget() {
-        let route = Budget { route: Some(Label::known("other")), ..budget(money("USD")) };
+        let route = Budget { route: Some(Label::from_trusted("other")), ..budget(money("USD")) };
         let model =
             Budget { model: Some(GlobPattern::new("GPT-*")), tenant: None, ..budget(money("USD")) };
         assert_eq!(route.spent(&record_of("acme")), None);

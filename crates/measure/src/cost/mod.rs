@@ -79,9 +79,9 @@ mod tests {
         let costs = Costs {
             prices: Prices {
                 rentals: vec![HardwareCost {
-                    route: Label::known("local"),
+                    route: Label::from_trusted("local"),
                     hour: 3.6,
-                    currency: Label::known("USD"),
+                    currency: Label::from_trusted("USD"),
                 }],
                 ..Prices::default()
             },

@@ -117,7 +117,7 @@ mod tests {
             model: GlobPattern::new(model),
             provider: None,
             from: None,
-            currency: Label::known("USD"),
+            currency: Label::from_trusted("USD"),
             input,
             cache_read: None,
             cache_write: None,

@@ -201,7 +201,7 @@ fn input(record: &Record, call: &Call) -> Option<u64> {
 /// Returns the proxy's count of output tokens. `None` for a failed or truncated response, because its full length is
 /// unknown.
 fn output(record: &Record, call: &Call) -> Option<u64> {
-    let whole = record.outcome == Outcome::Ok && call.complete == Completeness::True;
+    let whole = record.outcome == Outcome::Ok && call.complete == Completeness::Complete;
     call.output.filter(|_| whole).map(|output| output.counted)
 }
 

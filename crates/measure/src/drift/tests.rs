@@ -8,9 +8,9 @@ const HOUR: u64 = 3_600;
 
 fn model_key(model: &str) -> ModelKey {
     ModelKey {
-        provider: Label::known("openai"),
-        model: Label::known(model),
-        route: Label::known("default"),
+        provider: Label::from_trusted("openai"),
+        model: Label::from_trusted(model),
+        route: Label::from_trusted("default"),
         position: ProxyPosition::Gateway,
     }
 }

@@ -256,13 +256,13 @@ mod tests {
     const WALL: WallTime = WallTime::from_unix_nanos(1_700_000_000_000_000_000);
 
     fn gpu() -> Label {
-        Label::known("gpu")
+        Label::from_trusted("gpu")
     }
 
     fn backend(routes: &[&str]) -> Backend {
         Backend {
             upstream: gpu(),
-            routes: routes.iter().map(|route| Label::known(route)).collect(),
+            routes: routes.iter().map(|route| Label::from_trusted(route)).collect(),
             stale_after: Some(STALE),
             warm: None,
         }
@@ -344,13 +344,13 @@ mod tests {
 
     #[test]
     fn the_engine_queue_belongs_to_a_route_only_if_no_other_route_uses_the_engine() {
-        let chat = Label::known("chat");
+        let chat = Label::from_trusted("chat");
         let mut alone = backends(&["chat"]);
         assert_eq!(alone.waiting(MonotonicInstant::ZERO, &chat), None);
         record(&mut alone, 0, scrape(7, 0.0, 0.0));
         assert_eq!(alone.waiting(MonotonicInstant::from_secs(15), &chat), Some(7));
         assert_eq!(alone.waiting(MonotonicInstant::from_secs(16), &chat), None);
-        assert_eq!(alone.waiting(MonotonicInstant::ZERO, &Label::known("other")), None);
+        assert_eq!(alone.waiting(MonotonicInstant::ZERO, &Label::from_trusted("other")), None);
         let mut shared = backends(&["chat", "batch"]);
         record(&mut shared, 0, scrape(7, 0.0, 0.0));
         assert_eq!(shared.waiting(MonotonicInstant::ZERO, &chat), None);
@@ -362,7 +362,7 @@ mod tests {
         record(&mut backends, 0, scrape(7, 0.0, 0.0));
         backends.replace(vec![backend(&["batch"])]);
         assert_eq!(backends.readings(MonotonicInstant::ZERO)[0].waiting, Some(7));
-        let waiting = |route| backends.waiting(MonotonicInstant::ZERO, &Label::known(route));
+        let waiting = |route| backends.waiting(MonotonicInstant::ZERO, &Label::from_trusted(route));
         assert_eq!((waiting("chat"), waiting("batch")), (None, Some(7)));
         let slower = Backend { stale_after: Some(STALE * 2), ..backend(&["batch"]) };
         backends.replace(vec![slower]);
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_call_has_a_warmup_state_only_if_tracking_is_enabled() {
-        let chat = Label::known("chat");
+        let chat = Label::from_trusted("chat");
         let mut untracked = backends(&["chat"]);
         assert_eq!(untracked.record_admission(MonotonicInstant::ZERO, &chat), None);
         let mut backends = Backends::default();

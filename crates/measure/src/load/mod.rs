@@ -285,7 +285,7 @@ impl Load {
         }
         // At most one more key per position. The names are lost, but dashboard panels that filter by position still
         // include the tokens.
-        let other = Label::known(OTHER);
+        let other = Label::from_trusted(OTHER);
         let other = ModelKey {
             provider: other.clone(),
             model: other.clone(),
@@ -351,15 +351,15 @@ mod tests {
 
     fn model_key(model: &str, position: ProxyPosition) -> ModelKey {
         ModelKey {
-            provider: Label::known("openai"),
-            model: Label::known(model),
-            route: Label::known("default"),
+            provider: Label::from_trusted("openai"),
+            model: Label::from_trusted(model),
+            route: Label::from_trusted("default"),
             position,
         }
     }
 
     fn route_key() -> RouteKey {
-        RouteKey { route: Label::known("default"), position: ProxyPosition::Outbound }
+        RouteKey { route: Label::from_trusted("default"), position: ProxyPosition::Outbound }
     }
 
     #[test]

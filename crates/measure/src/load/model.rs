@@ -166,9 +166,9 @@ mod tests {
 
     fn model_key() -> ModelKey {
         ModelKey {
-            provider: Label::known("openai"),
-            model: Label::known("gpt-4o"),
-            route: Label::known("default"),
+            provider: Label::from_trusted("openai"),
+            model: Label::from_trusted("gpt-4o"),
+            route: Label::from_trusted("default"),
             position: ProxyPosition::Gateway,
         }
     }

@@ -143,9 +143,9 @@ mod tests {
 
     fn model_key(model: &str) -> ModelKey {
         ModelKey {
-            provider: Label::known("openai"),
-            model: Label::known(model),
-            route: Label::known("default"),
+            provider: Label::from_trusted("openai"),
+            model: Label::from_trusted(model),
+            route: Label::from_trusted("default"),
             position: ProxyPosition::Outbound,
         }
     }

@@ -153,7 +153,7 @@ mod tests {
             length: Some(length),
             client: None,
             connection: None,
-            route: Arc::new(RouteFacts::to("default", "localhost", 80)),
+            route: Arc::new(RouteFacts::for_upstream("default", "localhost", 80)),
             trace: TraceContext::default(),
             conversation: None,
             identity: CallerIdentity::default(),

@@ -86,7 +86,7 @@ mod tests {
     use tokengauge_types::label::Label;
 
     fn route_key(route: &str) -> RouteKey {
-        RouteKey { route: Label::known(route), position: ProxyPosition::Outbound }
+        RouteKey { route: Label::from_trusted(route), position: ProxyPosition::Outbound }
     }
 
     #[test]

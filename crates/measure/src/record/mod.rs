@@ -201,7 +201,7 @@ label_enum! {
     /// Whether the counted tokens are the complete response.
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum Completeness {
-        True = "true",
+        Complete = "true",
         /// The response was cut off.
         Cut = "cut",
         /// The observer missed part of the response.

@@ -217,7 +217,10 @@ mod tests {
             Ending::TimedOut(TimeoutKind::ResponseHeader),
             &ResponseSummary { status: Some(504), ..own.clone() },
         );
-        assert_eq!(slow, (Outcome::Timeout, ErrorSource::Upstream, "timeout_head".into()));
+        assert_eq!(
+            slow,
+            (Outcome::Timeout, ErrorSource::Upstream, "timeout_response_header".into())
+        );
         let lost = actual(
             Ending::Rejected(RejectReason::NoRoute),
             &ResponseSummary { status: Some(404), ..own },

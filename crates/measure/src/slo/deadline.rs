@@ -40,9 +40,9 @@ impl Objective {
             && accepted >= MonotonicInstant::ZERO + self.counting.warmup
             && subject.operation != Operation::Realtime;
         let limit = match self.indicator {
-            Sli::TimeToFirstToken(limit) if subject.stream => (limit, DeadlineEvent::FirstToken),
+            Sli::Ttft(limit) if subject.stream => (limit, DeadlineEvent::FirstToken),
             Sli::Duration(limit) => (limit, DeadlineEvent::End),
-            Sli::TimeToFirstToken(_)
+            Sli::Ttft(_)
             | Sli::FirstVisible(_)
             | Sli::Availability
             | Sli::OutputRate(_)
@@ -67,7 +67,7 @@ mod tests {
 
     fn deadline(indicator: Sli, counting: CountingRules, stream: bool) -> Option<DeadlineEvent> {
         let objective = Objective { indicator, counting, ..objective("a") };
-        let route = Label::known("default");
+        let route = Label::from_trusted("default");
         let subject = Subject {
             route: &route,
             model: "gpt-4o",
@@ -81,8 +81,8 @@ mod tests {
     #[test]
     fn only_slis_on_elapsed_time_have_a_deadline() {
         let of = |indicator, stream| deadline(indicator, CountingRules::default(), stream);
-        assert_eq!(of(Sli::TimeToFirstToken(SECOND), true), Some(DeadlineEvent::FirstToken));
-        assert_eq!(of(Sli::TimeToFirstToken(SECOND), false), None, "it has no first token");
+        assert_eq!(of(Sli::Ttft(SECOND), true), Some(DeadlineEvent::FirstToken));
+        assert_eq!(of(Sli::Ttft(SECOND), false), None, "it has no first token");
         for stream in [true, false] {
             assert_eq!(of(Sli::Duration(SECOND), stream), Some(DeadlineEvent::End));
         }

@@ -14,7 +14,7 @@ pub enum Sli {
     /// The request succeeded. Failures caused by the client are excluded.
     Availability,
     /// The first token arrived within this time (streams only).
-    TimeToFirstToken(#[serde(serialize_with = "seconds")] Duration),
+    Ttft(#[serde(serialize_with = "seconds")] Duration),
     /// The first user-visible token arrived within this time. Applies to streams only.
     FirstVisible(#[serde(serialize_with = "seconds")] Duration),
     /// Output TPS was at least this many tokens per second. Applies only to streams with an output rate.
@@ -45,7 +45,7 @@ impl Sli {
     /// All values of [`as_str`](Self::as_str).
     pub const WORDS: [&'static str; 10] = [
         "availability",
-        "time_to_first_token",
+        "ttft",
         "first_visible",
         "output_rate",
         "total_rate",
@@ -59,7 +59,7 @@ impl Sli {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Availability => "availability",
-            Self::TimeToFirstToken(_) => "time_to_first_token",
+            Self::Ttft(_) => "ttft",
             Self::FirstVisible(_) => "first_visible",
             Self::OutputRate(_) => "output_rate",
             Self::TotalRate(_) => "total_rate",
@@ -83,7 +83,7 @@ impl Sli {
 
     const fn limits(self) -> (Option<Duration>, Option<f64>) {
         match self {
-            Self::TimeToFirstToken(limit)
+            Self::Ttft(limit)
             | Self::FirstVisible(limit)
             | Self::InterToken(limit)
             | Self::Duration(limit) => (Some(limit), None),
@@ -116,7 +116,7 @@ mod tests {
         let time = Duration::from_secs(1);
         let all = [
             Sli::Availability,
-            Sli::TimeToFirstToken(time),
+            Sli::Ttft(time),
             Sli::FirstVisible(time),
             Sli::OutputRate(1.0),
             Sli::TotalRate(1.0),

@@ -72,7 +72,7 @@ const fn millis(millis: u64) -> Duration {
 const CHAT: &[PresetObjective] = &[
     objective("availability", Sli::Availability, AVAILABILITY_TARGET),
     // Time to first token of 500 ms: half a second feels immediate, and from one second on, attention drifts.
-    objective("ttft", Sli::TimeToFirstToken(millis(500)), LATENCY_TARGET),
+    objective("ttft", Sli::Ttft(millis(500)), LATENCY_TARGET),
     // 30 tokens per second, enough for skimming: six times the reading speed of 240 words, or about 320 tokens, a
     // minute.
     objective("output_rate", Sli::OutputRate(30.0), LATENCY_TARGET),
@@ -94,7 +94,7 @@ const CODE: &[PresetObjective] = &[
     objective("availability", Sli::Availability, AVAILABILITY_TARGET),
     // Time to first token of 1 s, the time for which users hold a thought while they wait. Prompts that contain files
     // take longer to process than chat prompts.
-    objective("ttft", Sli::TimeToFirstToken(millis(1_000)), LATENCY_TARGET),
+    objective("ttft", Sli::Ttft(millis(1_000)), LATENCY_TARGET),
     // Code is not read word by word: 60 lines, about 600 tokens, are complete in ten seconds.
     objective("output_rate", Sli::OutputRate(60.0), LATENCY_TARGET),
     objective("stall_free", Sli::StallFree, STALL_FREE_TARGET),
@@ -114,7 +114,7 @@ const AGENT: &[PresetObjective] = &[
     // At a target of 99.9 %, one in fifty agent runs with 20 steps fails. At 99.5 %, one in ten would fail.
     objective("availability", Sli::Availability, 0.999),
     // With 500 ms per step, a run of 20 steps waits at most 10 s for first tokens.
-    objective("ttft", Sli::TimeToFirstToken(millis(500)), LATENCY_TARGET),
+    objective("ttft", Sli::Ttft(millis(500)), LATENCY_TARGET),
     // At 30 tokens per second, a tool call of about 150 tokens is complete in 5 s.
     objective("output_rate", Sli::OutputRate(30.0), LATENCY_TARGET),
     // At a target of 99.5 %, one in ten runs with 20 steps stalls. At 99 %, one in five would stall.
@@ -160,7 +160,7 @@ mod tests {
             let objectives = preset.objectives();
             let has = |word: &str| objectives.iter().any(|it| it.indicator.as_str() == word);
             assert!(has("availability"), "{preset:?}");
-            let waits = !has("time_to_first_token") && !has("first_visible");
+            let waits = !has("ttft") && !has("first_visible");
             assert_eq!(waits, preset == Preset::Batch, "{preset:?}");
         }
     }

@@ -97,7 +97,7 @@ mod tests {
 
     fn in_scope(route: Option<&str>, model: Option<&str>, record: &Record) -> bool {
         let scope = Scope {
-            route: route.map(Label::known),
+            route: route.map(Label::from_trusted),
             model: model.map(str::to_owned),
             ..Scope::default()
         };

@@ -50,7 +50,7 @@ impl Sli {
                 .generates()
                 .then(|| judge_total_rate(record, call, floor, result)),
             Self::SystemRate { .. } => None,
-            Self::TimeToFirstToken(_)
+            Self::Ttft(_)
             | Self::FirstVisible(_)
             | Self::OutputRate(_)
             | Self::StallFree
@@ -60,7 +60,7 @@ impl Sli {
             {
                 None
             }
-            Self::TimeToFirstToken(limit) => {
+            Self::Ttft(limit) => {
                 let time = record.points.time_to_first_token();
                 Some(judge_first_token(record, call, time, limit, result))
             }
@@ -223,7 +223,7 @@ mod tests {
     const BAD: Option<Verdict> = Some(Verdict::Bad);
     const EXCLUDED: Option<Verdict> = Some(Verdict::Excluded);
 
-    const FIRST_TOKEN: Sli = Sli::TimeToFirstToken(Duration::from_millis(500));
+    const FIRST_TOKEN: Sli = Sli::Ttft(Duration::from_millis(500));
     const RATE: Sli = Sli::OutputRate(30.0);
     const DURATION: Sli = Sli::Duration(Duration::from_secs(10));
 

@@ -91,7 +91,7 @@ impl Stage {
 }
 
 pub fn route() -> Arc<RouteFacts> {
-    Arc::new(RouteFacts::to("default", "api.example.com", 443))
+    Arc::new(RouteFacts::for_upstream("default", "api.example.com", 443))
 }
 
 fn arrival(direction: Direction, body: &str) -> ObserverEvent {

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Exchange, report_end_of_stall};
+use super::{ObservedExchange, report_end_of_stall};
 use crate::api_call::{ApiCall, Closing};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{self, Http, Record, ResponseSummary};
@@ -11,7 +11,7 @@ use tokengauge_measure::timing::{LiveSample, edge_wait};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::Ending;
 
-impl Exchange {
+impl ObservedExchange {
     /// Ends the request and returns its record.
     pub fn end(
         mut self,

@@ -30,7 +30,7 @@ const SWITCHING: u16 = 101;
 
 /// An open request, as observed so far.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct ObservedExchange {
     pub(crate) id: ExchangeId,
     pub(crate) open: Box<RequestHead>,
     limiter: Arc<CardinalityLimiter>,
@@ -62,7 +62,7 @@ pub struct Exchange {
     budget: RequestBudget,
 }
 
-impl Exchange {
+impl ObservedExchange {
     pub fn new(
         id: ExchangeId,
         at: MonotonicInstant,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::exchange::Exchange;
+use crate::exchange::ObservedExchange;
 use crate::in_flight::deadlines::Deadlines;
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
@@ -26,13 +26,13 @@ const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct ActiveRequest {
-    pub(super) exchange: Exchange,
+    pub(super) exchange: ObservedExchange,
     pub(super) route_key: RouteKey,
     pub(super) state: RequestPhase,
     pub(super) live: Option<SeriesInstruments>,
     pub(super) body_wait: Arc<BodyWaitState>,
     /// Instant up to which the time of the stream was recorded in metrics.
-    pub(super) swept: MonotonicInstant,
+    pub(super) stream_time_recorded_until: MonotonicInstant,
     /// Whether the provider has sent its final event. The stream ends there, even if the connection stays open.
     pub(super) is_stream_over: bool,
     /// Time at which the last response bytes arrived.
@@ -72,7 +72,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Checks for a stall. See [`Exchange::check_stall`].
+    /// Checks for a stall. See [`ObservedExchange::check_stall`].
     pub(super) fn check_stall(
         &mut self,
         at: MonotonicInstant,
@@ -222,17 +222,19 @@ impl ActiveRequest {
         blocked: Duration,
         instruments: &Instruments,
     ) {
-        let passed = at.since(self.swept);
+        let passed = at.since(self.stream_time_recorded_until);
         if passed.is_zero() || !self.is_running() {
-            self.swept = self.swept.max(at);
+            self.stream_time_recorded_until = self.stream_time_recorded_until.max(at);
             return;
         }
         let blocked = match self.body_wait.waiting() {
-            (WaitingFor::Client, since) => blocked.max(at.since(since.max(self.swept))),
+            (WaitingFor::Client, since) => {
+                blocked.max(at.since(since.max(self.stream_time_recorded_until)))
+            }
             (WaitingFor::Upstream, _) => blocked,
         };
         let blocked = if blocked < MIN_BACKPRESSURE { Duration::ZERO } else { blocked.min(passed) };
-        self.swept = at;
+        self.stream_time_recorded_until = at;
         match &self.live {
             Some(meters) if self.state == RequestPhase::Streaming => {
                 meters.live.record_stream_time(passed.saturating_sub(blocked), blocked);

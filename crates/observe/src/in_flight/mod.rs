@@ -20,7 +20,7 @@ pub use active_request::StreamView;
 
 use rustc_hash::FxHashMap;
 
-use crate::exchange::Exchange;
+use crate::exchange::ObservedExchange;
 use crate::in_flight::active_request::ActiveRequest;
 use crate::in_flight::background::BackgroundResponses;
 use crate::in_flight::costs::charge;
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Sinks {
 #[derive(Debug)]
 pub struct InFlightRequests {
     /// Open requests by id. Ids are consecutive numbers from this process, so a client cannot cause hash collisions.
-    requests: FxHashMap<ExchangeId, OpenRequest>,
+    requests: FxHashMap<ExchangeId, TrackedRequest>,
     load: Load,
     pub slos: slo::SloTracker,
     /// Detects workload drift: compares the lengths of requests and responses with a baseline.
@@ -91,7 +91,7 @@ pub struct InFlightRequests {
 /// An open request, and when its next periodic check is due. Most checks only read this time, which is next to the
 /// times of other requests in memory.
 #[derive(Debug)]
-struct OpenRequest {
+struct TrackedRequest {
     request: Box<ActiveRequest>,
     check_due: MonotonicInstant,
     /// Whether the TCP statistics of a connection are not known yet.
@@ -141,7 +141,8 @@ impl InFlightRequests {
         match event {
             ObserverEvent::RequestHead(open) => self.open(exchange, at, open, false),
             ObserverEvent::End(ending) => {
-                let Some(OpenRequest { mut request, .. }) = self.requests.remove(&exchange) else {
+                let Some(TrackedRequest { mut request, .. }) = self.requests.remove(&exchange)
+                else {
                     return;
                 };
                 self.end_turns(&mut request, at, ending);
@@ -187,7 +188,7 @@ impl InFlightRequests {
         let Self { requests, tcp_info, pauses, sinks, slos, .. } = self;
         let instruments = &sinks.instruments;
         tcp_info.begin_sweep();
-        for OpenRequest { request, check_due, lacks_tcp_info } in requests.values_mut() {
+        for TrackedRequest { request, check_due, lacks_tcp_info } in requests.values_mut() {
             let asks_kernel = *lacks_tcp_info && tcp_info.may_query();
             if at < *check_due && !asks_kernel {
                 continue;
@@ -247,7 +248,7 @@ impl InFlightRequests {
             .enumerate()
             .map(|(place, reading)| (reading.route_key.clone(), place))
             .collect();
-        for OpenRequest { request, .. } in self.requests.values() {
+        for TrackedRequest { request, .. } in self.requests.values() {
             let place = places.get(&request.route_key);
             let reading = place.and_then(|place| load.routes.get_mut(*place));
             let stall_clock = request.exchange.stall_clock();
@@ -270,7 +271,7 @@ impl InFlightRequests {
     /// Counts the streams that await a token by model, including models without tokens in the last 5 minutes.
     fn active_streams(&mut self, at: MonotonicInstant) -> FxHashMap<ModelKey, ActiveStreams> {
         let mut streams = FxHashMap::<ModelKey, ActiveStreams>::default();
-        for OpenRequest { request, .. } in self.requests.values_mut() {
+        for TrackedRequest { request, .. } in self.requests.values_mut() {
             let awaiting = request.exchange.stall_clock().filter(|clock| clock.idle(at).is_some());
             let is_stalled = awaiting.map(StallClock::is_stalled);
             let Some((is_stalled, labels)) = is_stalled.zip(request.exchange.metric_labels())
@@ -339,14 +340,14 @@ impl InFlightRequests {
         self.sinks.instruments.record_start(&open.route);
         let route_key = RouteKey::from_route(&open.route);
         let (retry, identity) = self.retries.opened(at, &open);
-        if let Some(sign) = retry {
-            self.sinks.instruments.record_retry(&route_key, sign);
+        if let Some(signal) = retry {
+            self.sinks.instruments.record_retry(&route_key, signal);
         }
         let body_wait = Arc::clone(&open.body_wait);
         let limiter = Arc::clone(&self.limiter);
         let policy = self.contents.for_route(&open.route.name).map(Arc::clone);
         let parsers = (&self.tokenizers, self.budget.request());
-        let mut exchange = Exchange::of_http(id, at, open, limiter, parsers.1);
+        let mut exchange = ObservedExchange::of_http(id, at, open, limiter, parsers.1);
         if is_turn {
             exchange.mark_turn();
         }
@@ -367,7 +368,7 @@ impl InFlightRequests {
             state,
             live: None,
             body_wait,
-            swept: at,
+            stream_time_recorded_until: at,
             is_stream_over: false,
             arrived: None,
             tokens: 0,
@@ -381,7 +382,7 @@ impl InFlightRequests {
             identity,
         };
         let request = Box::new(request);
-        self.requests.insert(id, OpenRequest { request, check_due: at, lacks_tcp_info: false });
+        self.requests.insert(id, TrackedRequest { request, check_due: at, lacks_tcp_info: false });
     }
 
     /// Applies an event of an open request. Returns whether the request is a session with calls inside.
@@ -395,7 +396,7 @@ impl InFlightRequests {
         let Self { requests, load, slos, pauses, backends, quotas, health, sinks, .. } = self;
         // An event after the end of an exchange finds no open request. Such events come from a request body that is
         // still being sent.
-        let Some(OpenRequest { request, check_due, .. }) = requests.get_mut(&id) else {
+        let Some(TrackedRequest { request, check_due, .. }) = requests.get_mut(&id) else {
             return false;
         };
         if !matches!(event, ObserverEvent::Body { .. }) {

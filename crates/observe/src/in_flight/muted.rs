@@ -1,6 +1,6 @@
 //! Counts requests that were not observed, by their result.
 
-use super::{InFlightRequests, OpenRequest};
+use super::{InFlightRequests, TrackedRequest};
 use crate::tee::EventsOfResult;
 use tokengauge_types::event::{ExchangeId, TimestampedEvent};
 
@@ -13,7 +13,7 @@ impl InFlightRequests {
     pub(crate) fn count_muted(&mut self, events: EventsOfResult) {
         for (at, event) in events.into_iter().flatten() {
             self.apply(TimestampedEvent { exchange: MUTED, at, event }, &[]);
-            if let Some(OpenRequest { request, .. }) = self.requests.get_mut(&MUTED) {
+            if let Some(TrackedRequest { request, .. }) = self.requests.get_mut(&MUTED) {
                 // The channel counts these requests as unobserved.
                 (request.is_counted_lost, request.exchange.gap) = (true, true);
             }

@@ -4,7 +4,7 @@
 //! The parent module reports finished requests to the other SLOs.
 
 use crate::in_flight::active_request::ActiveRequest;
-use crate::in_flight::{InFlightRequests, OpenRequest};
+use crate::in_flight::{InFlightRequests, TrackedRequest};
 use tokengauge_measure::slo::{Objective, SloTracker, Subject};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Name;
@@ -13,7 +13,7 @@ impl InFlightRequests {
     /// Replaces the objectives. Unchanged objectives keep their history.
     pub fn set_objectives(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         self.slos.replace(at, objectives);
-        for OpenRequest { request, .. } in self.requests.values_mut() {
+        for TrackedRequest { request, .. } in self.requests.values_mut() {
             request.slices = None;
             request.deadlines.reset();
         }
@@ -26,7 +26,7 @@ impl InFlightRequests {
             return;
         }
         let mut streams: Vec<usize> = Vec::new();
-        for OpenRequest { request, .. } in self.requests.values_mut() {
+        for TrackedRequest { request, .. } in self.requests.values_mut() {
             if request.is_served(at)
                 && let Some(slices) = request.slices(&self.slos)
             {
@@ -121,7 +121,7 @@ mod tests {
             let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
             let sinks = Sinks { instruments, record: Box::new(|_| ()) };
             let objective = |model: &str| Objective {
-                name: Label::known(model),
+                name: Label::from_trusted(model),
                 indicator: Sli::SystemRate { floor: 5.0, min_streams: 2 },
                 target: 0.99,
                 window: Duration::from_secs(86_400),

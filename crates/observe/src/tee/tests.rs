@@ -24,7 +24,7 @@ pub(super) fn open_with(
 }
 
 fn head(body_wait: Arc<BodyWaitState>) -> RequestHead {
-    let facts = RouteFacts::to("test", "localhost", 80);
+    let facts = RouteFacts::for_upstream("test", "localhost", 80);
     RequestHead {
         wall: WallTime::default(),
         method: http::Method::GET,
@@ -280,7 +280,7 @@ fn requests_beyond_the_room_for_events_are_counted_by_their_result() {
 fn results_of_muted_requests_are_bounded() {
     let config = Config { shards: 1, budget_bytes: 0, max_requests: 0 };
     let channel = Arc::new(ObservationChannel::new(config));
-    let route = Arc::new(RouteFacts::to("test", "localhost", 80));
+    let route = Arc::new(RouteFacts::for_upstream("test", "localhost", 80));
     for number in 0..5_000 {
         let path = Name::new(&format!("/{number}")).unwrap();
         let head = RequestHead { path, route: Arc::clone(&route), ..head(Arc::default()) };

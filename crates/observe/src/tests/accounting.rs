@@ -131,7 +131,7 @@ fn client_closed_after_the_final_event() {
     let (record, _) = play.end(371, Ending::ClientDisconnected);
     assert_eq!((record.outcome, record.error_type), (Outcome::Ok, None));
     let call = record.call.unwrap();
-    assert_eq!(call.complete, Completeness::True);
+    assert_eq!(call.complete, Completeness::Complete);
     assert_eq!(call.output.map(|output| output.tokens), Some(2.0));
     let reasons: Vec<_> = call.finish_reasons().map(|it| it.as_str()).collect();
     assert_eq!(reasons, ["stop"], "no reason is added");

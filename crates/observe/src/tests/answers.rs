@@ -87,7 +87,7 @@ fn the_media_type_of_a_container_is_no_error() {
     let answer = |kind, body: &str| {
         let mut open = open("/endpoints/e/invocations");
         let host = "runtime.sagemaker.eu-west-1.amazonaws.com";
-        Arc::make_mut(&mut open.route).server_address = Label::known(host);
+        Arc::make_mut(&mut open.route).server_address = Label::from_trusted(host);
         let mut play = Play::opened(open, r#"{"inputs":"Hi"}"#);
         play.head(200, 200, kind).arrival(300, Direction::Response, body, 0);
         let record = play.complete(400);
@@ -203,7 +203,7 @@ fn an_error_event_without_data_is_an_error() {
 fn the_provider_decides_whose_error_a_status_is() {
     let play = |path: &str, host: &str, status, body: &str| {
         let mut open = open(path);
-        Arc::make_mut(&mut open.route).server_address = Label::known(host);
+        Arc::make_mut(&mut open.route).server_address = Label::from_trusted(host);
         let mut play = Play::opened(open, r#"{"messages":[],"inputs":"Hi"}"#);
         play.head(200, status, JSON).arrival(300, Direction::Response, body, 0);
         play.complete(400).error_source
@@ -232,7 +232,7 @@ fn the_provider_decides_whose_error_a_status_is() {
 /// Returns the record of a request to a host that identifies no provider.
 fn to_unknown_host(path: &str, request: &str, kind: &'static str, body: &str) -> Record {
     let mut open = open(path);
-    Arc::make_mut(&mut open.route).server_address = Label::known("10.0.0.1");
+    Arc::make_mut(&mut open.route).server_address = Label::from_trusted("10.0.0.1");
     let mut play = Play::opened(open, request);
     play.head(200, 200, kind).arrival(300, Direction::Response, body, 0);
     play.complete(400)
@@ -277,7 +277,11 @@ fn lm_studio_is_read_in_its_own_format() {
     for path in ["/api/v1/chat", "/lmstudio/api/v1/chat", "/v1/chat"] {
         let record = to_unknown_host(path, request, STREAM, body);
         let call = record.call.unwrap();
-        assert_eq!((record.outcome, call.complete), (Outcome::Ok, Completeness::True), "{path}");
+        assert_eq!(
+            (record.outcome, call.complete),
+            (Outcome::Ok, Completeness::Complete),
+            "{path}"
+        );
         assert_eq!(call.series.operation.as_str(), "chat");
         assert_eq!(call.series.provider.as_str(), "lm_studio");
         assert_eq!(call.usage.unwrap().output, Some(1));

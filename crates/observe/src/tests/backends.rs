@@ -28,8 +28,8 @@ impl Stage {
     fn new(warm: Option<warm::Config>) -> Self {
         let (mut requests, records) = recording(Vec::new());
         requests.backends.replace(vec![Backend {
-            upstream: Label::known("gpu"),
-            routes: vec![Label::known("default")],
+            upstream: Label::from_trusted("gpu"),
+            routes: vec![Label::from_trusted("default")],
             stale_after: Some(Duration::from_secs(15)),
             warm,
         }]);
@@ -138,7 +138,7 @@ fn counts_every_end_of_a_call() {
 fn queue_is_exact_while_the_engine_reports_it() {
     let mut stage = Stage::new(None);
     let route_key = tokengauge_measure::load::RouteKey {
-        route: Label::known("default"),
+        route: Label::from_trusted("default"),
         position: tokengauge_types::event::ProxyPosition::Outbound,
     };
     stage.requests.track_route(&route_key);
@@ -155,7 +155,7 @@ fn queue_is_exact_while_the_engine_reports_it() {
     stage.requests.backends.record_scrape(
         at(0),
         WallTime::default(),
-        &Label::known("gpu"),
+        &Label::from_trusted("gpu"),
         Ok(reading),
     );
     let mut depth = |millis| {
@@ -171,9 +171,9 @@ fn queue_is_exact_while_the_engine_reports_it() {
 fn price_per_token_follows_the_load() {
     let mut stage = Stage::new(None);
     let rental = |route: &str| HardwareCost {
-        route: Label::known(route),
+        route: Label::from_trusted(route),
         hour: 36.0,
-        currency: Label::known("USD"),
+        currency: Label::from_trusted("USD"),
     };
     let prices = Prices { rentals: vec![rental("default"), rental("idle")], ..Prices::default() };
     stage.requests.set_costs(Costs { prices, budgets: Vec::new() });

@@ -12,7 +12,7 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::Label;
 
-const TTFT: Sli = Sli::TimeToFirstToken(Duration::from_millis(500));
+const TTFT: Sli = Sli::Ttft(Duration::from_millis(500));
 const DURATION: Sli = Sli::Duration(Duration::from_secs(4));
 const GONE: Ending = Ending::ClientDisconnected;
 const WHOLE: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Say hello"}]}"#;
@@ -25,7 +25,7 @@ struct Scene {
 
 fn objectives(exclude: &[Exclusion]) -> Vec<Objective> {
     let objective = |(name, indicator)| Objective {
-        name: Label::known(name),
+        name: Label::from_trusted(name),
         indicator,
         target: 0.9,
         window: Duration::from_secs(86_400),

@@ -9,7 +9,7 @@ use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, InBuffer, OutBuffer};
 
 use super::{STREAMED, at, chunk, open, parsers, usage};
-use crate::Exchange;
+use crate::ObservedExchange;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{Completeness, Outcome, Record};
 use tokengauge_types::event::{
@@ -88,7 +88,7 @@ fn headers(content_type: &str, coding: Option<&str>) -> Headers {
 /// A body and its encoding.
 type Body<'a> = (Option<&'a str>, &'a [Vec<u8>]);
 
-fn arrival(exchange: &mut Exchange, millis: u64, direction: Direction, bytes: &[u8]) {
+fn arrival(exchange: &mut ObservedExchange, millis: u64, direction: Direction, bytes: &[u8]) {
     let event = ObserverEvent::Body {
         direction,
         len: u32::try_from(bytes.len()).unwrap(),
@@ -97,7 +97,7 @@ fn arrival(exchange: &mut Exchange, millis: u64, direction: Direction, bytes: &[
     exchange.apply(at(millis), event, bytes, &mut |_| ());
 }
 
-fn head(exchange: &mut Exchange, coding: Option<&str>) {
+fn head(exchange: &mut ObservedExchange, coding: Option<&str>) {
     let head = ResponseHead {
         status: 200,
         version: http::Version::HTTP_11,
@@ -108,16 +108,16 @@ fn head(exchange: &mut Exchange, coding: Option<&str>) {
     exchange.apply(at(200), ObserverEvent::ResponseHead(Box::new(head)), b"", &mut |_| ());
 }
 
-fn gap(exchange: &mut Exchange, millis: u64, direction: Direction) {
+fn gap(exchange: &mut ObservedExchange, millis: u64, direction: Direction) {
     let event = ObserverEvent::Gap { direction, bytes: 10 };
     exchange.apply(at(millis), event, b"", &mut |_| ());
 }
 
-fn opened(request_coding: Option<&str>) -> Exchange {
+fn opened(request_coding: Option<&str>) -> ObservedExchange {
     let mut opened = open("/v1/chat/completions");
     opened.headers = headers("application/json", request_coding);
     let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    Exchange::new(ExchangeId(1), at(100), Box::new(opened), limiter, parsers())
+    ObservedExchange::new(ExchangeId(1), at(100), Box::new(opened), limiter, parsers())
 }
 
 /// Plays a call whose response arrives in pieces every 100 ms from 300 ms on. At `lost` there is a gap instead.
@@ -188,7 +188,7 @@ fn undecodable_request_is_a_parse_error() {
         let record = call((Some(header), &request), (None, &bytes(&events())), None);
         assert_eq!(record.anomalies, [(ParseError::Encoding, 1)], "{header}");
         let call = record.call.unwrap();
-        assert_eq!(call.complete, Completeness::True, "{header}");
+        assert_eq!(call.complete, Completeness::Complete, "{header}");
         assert_eq!(call.output.unwrap().counted, 2, "{header}");
     }
 }
@@ -273,7 +273,7 @@ fn truncated_encoding_is_a_parse_error() {
     let mut wire = gzip(&events());
     wire.pop();
     let odd = vec![(ParseError::Encoding, 1)];
-    let expected = (Completeness::True, Outcome::Ok, odd, Some(2));
+    let expected = (Completeness::Complete, Outcome::Ok, odd, Some(2));
     let record = answered(Some("gzip"), &wire);
     assert_eq!(brief(record), expected, "the end marker was received");
     let wire = &gzip(&[r#"{"id":"a","choices":[]"#.to_owned()])[..1];

@@ -28,7 +28,7 @@ impl Late {
         let (sender, records) = mpsc::channel();
         let record = Box::new(move |record: &Record| sender.send(record.clone()).unwrap());
         let availability = Objective {
-            name: Label::known("availability"),
+            name: Label::from_trusted("availability"),
             indicator: Sli::Availability,
             target: 0.99,
             window: Duration::from_secs(86_400),

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use crate::{Exchange, InFlightRequests, Sinks};
+use crate::{InFlightRequests, ObservedExchange, Sinks};
 use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::count::{Source, Tokenizers};
 use tokengauge_llm::frame::ParseError;
@@ -50,7 +50,7 @@ pub(super) fn recording(objectives: Vec<Objective>) -> (InFlightRequests, Arc<Mu
 
 /// Plays events into an exchange. Every method takes the time of its event in milliseconds.
 pub(super) struct Play {
-    pub(super) exchange: Exchange,
+    pub(super) exchange: ObservedExchange,
     samples: Vec<LiveSample>,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn at(millis: u64) -> MonotonicInstant {
 }
 
 pub(super) fn open(path: &str) -> RequestHead {
-    let route = RouteFacts::to("default", "api.openai.com", 443);
+    let route = RouteFacts::for_upstream("default", "api.openai.com", 443);
     RequestHead {
         wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
         method: http::Method::POST,
@@ -112,7 +112,8 @@ impl Play {
 
     fn opened(open: RequestHead, body: &str) -> Self {
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
+        let exchange =
+            ObservedExchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
         let mut play = Self { exchange, samples: Vec::new() };
         play.apply_event(100, ObserverEvent::Admitted, b"");
         play.apply_event(110, ObserverEvent::RequestHeadSent, b"");
@@ -340,7 +341,7 @@ fn client_may_close_after_the_final_event() {
         (record.outcome, record.error_source, record.error_type),
         (Outcome::Ok, ErrorSource::None, None)
     );
-    assert_eq!(record.call.unwrap().complete, Completeness::True);
+    assert_eq!(record.call.unwrap().complete, Completeness::Complete);
 }
 
 #[test]
@@ -375,7 +376,7 @@ fn stream_without_end_marker_ends_with_its_body() {
     };
     let record = play().complete(400);
     let call = record.call.as_ref().unwrap();
-    assert_eq!((record.outcome, call.complete), (Outcome::Ok, Completeness::True));
+    assert_eq!((record.outcome, call.complete), (Outcome::Ok, Completeness::Complete));
     let (record, _) = play().end(400, Ending::UpstreamFailed(UpstreamFailure::MidBody));
     let call = record.call.as_ref().unwrap();
     assert_eq!((record.outcome, call.complete), (Outcome::Truncated, Completeness::Cut));
@@ -407,11 +408,11 @@ fn an_end_marker_after_an_error_does_not_complete_a_stream() {
 #[test]
 fn a_choice_without_a_finish_reason_did_not_finish() {
     let unfinished = vec![ChoiceStatus::Unfinished];
-    let expected = (Outcome::Ok, Completeness::True, String::new(), unfinished);
+    let expected = (Outcome::Ok, Completeness::Complete, String::new(), unfinished);
     assert_eq!(told(&["[DONE]"]), expected);
     let stopped = chunk("{}", r#""stop""#);
     let complete = vec![ChoiceStatus::Complete];
-    let expected = (Outcome::Ok, Completeness::True, "stop".to_owned(), complete);
+    let expected = (Outcome::Ok, Completeness::Complete, "stop".to_owned(), complete);
     assert_eq!(told(&[&stopped, "[DONE]"]), expected);
 }
 
@@ -447,7 +448,7 @@ fn a_word_for_no_finish_reason_does_not_end_a_stream() {
 #[test]
 fn usage_after_the_text_completes_a_stream_that_http_delivered() {
     let unfinished = vec![ChoiceStatus::Unfinished];
-    let expected = (Outcome::Ok, Completeness::True, String::new(), unfinished.clone());
+    let expected = (Outcome::Ok, Completeness::Complete, String::new(), unfinished.clone());
     assert_eq!(told(&[&usage(2, 0)]), expected);
     let beside = r#"{"choices":[{"index":0,"delta":{}}],"usage":{"completion_tokens":2}}"#;
     assert_eq!(told(&[beside]), expected);
@@ -476,8 +477,9 @@ fn detects_engine_by_the_prompt() {
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut open = open("/generate");
         let route = Arc::make_mut(&mut open.route);
-        route.server_address = Label::known("10.0.0.1");
-        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
+        route.server_address = Label::from_trusted("10.0.0.1");
+        let exchange =
+            ObservedExchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
         let samples = Vec::new();
         let mut play = Play { exchange, samples };
         play.arrival(110, Direction::Request, body, 0);
@@ -685,7 +687,7 @@ fn detects_api_by_the_upstream_path() {
         let mut open = open(path);
         let route = Arc::make_mut(&mut open.route);
         route.stripped = stripped;
-        route.base_path = Label::known(base_path);
+        route.base_path = Label::from_trusted(base_path);
         let mut play = Play::opened(open, STREAMED);
         play.head(150, 200, "text/event-stream");
         play.complete(200).call.is_some()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Play, at, open, parsers};
-use crate::Exchange;
+use crate::ObservedExchange;
 use tokengauge_measure::record::Record;
 use tokengauge_types::event::{
     Direction, Ending, ExchangeId, Headers, ObserverEvent, ResponseHead, RouteFacts,
@@ -17,9 +17,10 @@ const REFUSED: Ending = Ending::UpstreamFailed(UpstreamFailure::Connect);
 fn play(path: &str, body: &str, length: Option<usize>, end: impl FnOnce(Play) -> Record) -> Record {
     let mut open = open(path);
     open.length = length.map(|length| length as u64);
-    Arc::make_mut(&mut open.route).server_address = Label::known("10.0.0.1");
+    Arc::make_mut(&mut open.route).server_address = Label::from_trusted("10.0.0.1");
     let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
+    let exchange =
+        ObservedExchange::new(ExchangeId(1), at(100), Box::new(open), limiter, parsers());
     let mut play = Play { exchange, samples: Vec::new() };
     play.apply_event(100, ObserverEvent::Admitted, b"");
     play.arrival(110, Direction::Request, body, 0);
@@ -91,15 +92,15 @@ fn on_route(route: &Arc<RouteFacts>, answers: bool) -> String {
 fn failures_have_the_provider_that_an_earlier_response_revealed() {
     let route = |configured: Option<&str>| {
         let mut route = RouteFacts::clone(&open("/").route);
-        route.server_address = Label::known("10.0.0.1");
-        route.provider = configured.map(Label::known);
+        route.server_address = Label::from_trusted("10.0.0.1");
+        route.provider = configured.map(Label::from_trusted);
         Arc::new(route)
     };
     let learning = route(None);
     let told = [false, true, false].map(|answers| on_route(&learning, answers));
     assert_eq!(told, ["openai", "llama_cpp", "llama_cpp"]);
     let mut named = RouteFacts::clone(&route(None));
-    named.server_address = Label::known("api.groq.com");
+    named.server_address = Label::from_trusted("api.groq.com");
     assert_eq!(on_route(&Arc::new(named), true), "groq", "the host applies before the headers");
     let configured = route(Some("vllm"));
     assert_eq!([true, false].map(|answers| on_route(&configured, answers)), ["vllm", "vllm"]);

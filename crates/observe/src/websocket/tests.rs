@@ -152,7 +152,7 @@ fn objectives() -> Vec<Objective> {
         ("availability", Sli::Availability),
     ];
     let objective = |(name, indicator)| Objective {
-        name: Label::known(name),
+        name: Label::from_trusted(name),
         indicator,
         target: 0.9,
         window: Duration::from_secs(3_600),
@@ -163,7 +163,7 @@ fn objectives() -> Vec<Objective> {
 }
 
 fn open(path: &str, model: Option<&str>) -> RequestHead {
-    let route = RouteFacts::to("default", "api.openai.com", 443);
+    let route = RouteFacts::for_upstream("default", "api.openai.com", 443);
     RequestHead {
         wall: WallTime::default(),
         method: http::Method::GET,
@@ -271,7 +271,7 @@ fn session_sums_usage_and_has_no_rate() {
     assert_eq!(call.response_model, Name::new("gpt-4o-realtime-preview-2025-06-03"));
     assert_eq!(call.response_id, Name::new("sess_7"));
     assert!(!call.streamed && !call.series.stream);
-    assert_eq!(call.complete, Completeness::True);
+    assert_eq!(call.complete, Completeness::Complete);
     let reasons: Vec<_> = call.finish_reasons().map(Name::as_str).collect();
     assert_eq!(reasons, ["completed", "cancelled"]);
     assert_eq!(call.usage, Some(usage()));
@@ -350,7 +350,7 @@ fn counts_responses_separately() {
 fn session_confirms_the_model() {
     let mut play = Play::session();
     let name = Name::new("gpt-4o-realtime-preview").unwrap();
-    let known = |play: &Play| play.limiter.known(Dimension::Model, &name).is_some();
+    let known = |play: &Play| play.limiter.get(Dimension::Model, &name).is_some();
     play.client(r#"{"type":"session.update","session":{}}"#);
     assert!(!known(&play));
     let error =

@@ -74,7 +74,7 @@ fn each_response_of_a_session_is_a_call() {
         let call = record.call.as_ref().unwrap();
         assert_eq!(call.series.operation, Operation::Chat);
         assert_eq!(call.series.model.as_str(), "gpt-5");
-        assert!(call.streamed && call.complete == Completeness::True);
+        assert!(call.streamed && call.complete == Completeness::Complete);
         assert_eq!(call.response_id, Name::new(id));
         assert_eq!(call.response_model, Name::new("gpt-5-2025"));
         assert_eq!(call.request.max_tokens, Some(50));
@@ -248,7 +248,7 @@ fn compressed_sessions_are_read() {
         assert_eq!(records.len(), 2, "{extensions}");
         for record in records {
             let call = record.call.unwrap();
-            assert_eq!((record.outcome, call.complete), (Outcome::Ok, Completeness::True));
+            assert_eq!((record.outcome, call.complete), (Outcome::Ok, Completeness::Complete));
             assert_eq!(call.usage.unwrap().output, Some(20));
         }
         let record = session.play.close(CLIENT, 1000).left(CLIENT);
@@ -260,7 +260,7 @@ fn compressed_sessions_are_read() {
         session.send(UPSTREAM, &done("resp_1", "completed", 20));
         let record = session.play.close(CLIENT, 1000).left(CLIENT);
         let call = record.call.unwrap();
-        assert_eq!((call.usage.unwrap().output, call.complete), (Some(20), Completeness::True));
+        assert_eq!((call.usage.unwrap().output, call.complete), (Some(20), Completeness::Complete));
     }
 }
 

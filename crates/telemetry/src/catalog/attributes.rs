@@ -72,7 +72,7 @@ attributes! {
     BUDGET "tokengauge.budget_name" Configured, "Name of the budget.";
     BUDGET_UNIT "tokengauge.budget_unit" Configured, "Unit of the budget: `token`, or a currency.";
     SLO "tokengauge.slo" Configured, "Name of the objective.";
-    SLI "tokengauge.sli" Closed(&["availability", "time_to_first_token", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "Indicator (SLI) of the objective.";
+    SLI "tokengauge.sli" Closed(&["availability", "ttft", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "Indicator (SLI) of the objective.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
     PARSE_ERROR "tokengauge.parse_error" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "bad_count", "unterminated", "gap", "encoding", "decompression_limit", "budget", "panic"]), "Kind of parse error.";
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Kind of label whose value was replaced by `other`. `series`: a combination of admitted values exceeded its limit.";

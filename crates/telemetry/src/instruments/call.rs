@@ -211,7 +211,10 @@ impl CallInstruments {
         let first_token = points.upstream_time_to_first_token().filter(|_| call.streamed);
         let per_token = call.rates.time_per_output_token.filter(|_| call.streamed);
         [
-            (Some(&set.own.blocked), Some(record.blocked).filter(|time| !time.is_zero())),
+            (
+                Some(&set.own.client_backpressure),
+                Some(record.blocked).filter(|time| !time.is_zero()),
+            ),
             (set.latest.as_ref().map(|latest| &latest.first_chunk), since_sent(points.event)),
             (set.legacy.as_ref().map(|legacy| &legacy.first_chunk), since_sent(points.event)),
             (server.map(|server| &server.first_token), first_token),
@@ -266,7 +269,11 @@ impl CallInstruments {
         }
         if let Some(reason) = call.rates.unrated {
             let reasons = Unrated::ALL.map(|known| (known.as_str(), one(known == reason)));
-            self.bound.unrated.add(&set.unrated, (&self.base, key::UNRATED_REASON), reasons);
+            self.bound.unrated.add(
+                &set.requests_unrated,
+                (&self.base, key::UNRATED_REASON),
+                reasons,
+            );
         }
     }
 
@@ -291,7 +298,7 @@ impl CallInstruments {
             self.bound.legacy.record(&legacy.token_usage, series, reported, exemplars);
         }
         let parts = parts(usage, call.output.as_ref());
-        self.bound.usage.add(&set.own.usage, (&self.base, key::TOKEN_KIND), parts);
+        self.bound.usage.add(&set.own.reported_tokens, (&self.base, key::TOKEN_KIND), parts);
     }
 
     fn standard_usage(
@@ -327,7 +334,7 @@ impl CallInstruments {
     /// hidden tokens.
     fn drift(&self, record: &Record, call: &Call, usage: &Usage, output: &Output) {
         let comparable = record.outcome == Outcome::Ok
-            && call.complete == Completeness::True
+            && call.complete == Completeness::Complete
             && output.counted_source == Some(Source::Counted)
             && !call.request.tools
             && output.hidden == 0
@@ -336,7 +343,10 @@ impl CallInstruments {
             && record.websocket.is_none();
         if let Some(reported) = usage.output.filter(|_| comparable) {
             let set = &self.set.own;
-            let counters = [(&set.drift_counted, output.counted), (&set.drift_reported, reported)];
+            let counters = [
+                (&set.token_mismatch_counted, output.counted),
+                (&set.token_mismatch_reported, reported),
+            ];
             for (slot, (counter, tokens)) in self.bound.drift.iter().zip(counters) {
                 slot.get_or_init(|| counter.bind(&self.base)).add(tokens);
             }

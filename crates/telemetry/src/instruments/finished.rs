@@ -244,7 +244,7 @@ mod tests {
             record.call.as_mut().unwrap().choices[0].reason = None;
         }));
         assert!(differ(|record| {
-            record.call.as_mut().unwrap().series.model = Label::known("other");
+            record.call.as_mut().unwrap().series.model = Label::from_trusted("other");
         }));
         assert!(differ(|record| {
             record.call.as_mut().unwrap().choices[0].status = ChoiceStatus::ToolJsonInvalid;

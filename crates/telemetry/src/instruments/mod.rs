@@ -99,10 +99,10 @@ impl Instruments {
         has_length_buckets: bool,
     ) -> Self {
         for anomaly in ParseError::ALL {
-            set.own.anomalies.add(0, &[word(key::PARSE_ERROR, anomaly.as_str())]);
+            set.own.parse_errors.add(0, &[word(key::PARSE_ERROR, anomaly.as_str())]);
         }
         for why in ["not_understood", "truncated"] {
-            set.own.left_out.add(0, &[word(key::OMISSION_REASON, why)]);
+            set.own.content_omitted.add(0, &[word(key::OMISSION_REASON, why)]);
         }
         Self {
             set: Arc::new(set),
@@ -169,8 +169,8 @@ impl Instruments {
     }
 
     /// Counts a request that is a retry of an earlier request.
-    pub fn record_retry(&self, route_key: &RouteKey, sign: RetrySignal) {
-        self.route_instruments(route_key).record_retry(&self.set, Some(sign));
+    pub fn record_retry(&self, route_key: &RouteKey, signal: RetrySignal) {
+        self.route_instruments(route_key).record_retry(&self.set, Some(signal));
     }
 
     /// Records the delay with which a component was scheduled.
@@ -195,7 +195,7 @@ impl Instruments {
     /// Records parse errors, including those that do not belong to a finished request.
     pub fn record_anomaly(&self, anomaly: ParseError, times: u32) {
         let attributes = [word(key::PARSE_ERROR, anomaly.as_str())];
-        self.set.own.anomalies.add(u64::from(times), &attributes);
+        self.set.own.parse_errors.add(u64::from(times), &attributes);
     }
 
     /// Records a finished request. Output tokens are not counted here, but in [`LiveInstruments::record`], even for
@@ -227,7 +227,7 @@ impl Instruments {
 
     /// Counts parts of a call's content that could not be captured.
     fn left_out(&self, why: &'static str, parts: u64) {
-        self.set.own.left_out.add(parts, &[word(key::OMISSION_REASON, why)]);
+        self.set.own.content_omitted.add(parts, &[word(key::OMISSION_REASON, why)]);
     }
 
     /// Returns how often a value, or labels of a combination, were replaced by `other`.
@@ -327,7 +327,7 @@ impl Instruments {
         let is_admitted = first.get_or_init(|| model.clone()) == model
             || model.as_str() == OTHER
             || self.series_limiter.admit_as_is(labels, group, model);
-        Some(if is_admitted { model.clone() } else { Label::known(OTHER) })
+        Some(if is_admitted { model.clone() } else { Label::from_trusted(OTHER) })
     }
 
     /// Returns the attributes of the histograms of calls that failed with this error.

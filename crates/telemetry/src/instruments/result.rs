@@ -71,7 +71,7 @@ impl Overflow for UpstreamLabels {
             | OverflowStep::Variant
             | OverflowStep::Model => Self { route_key, ..self.clone() },
             OverflowStep::Route => {
-                Self { route_key, server_address: Label::known(OTHER), server_port: 0 }
+                Self { route_key, server_address: Label::from_trusted(OTHER), server_port: 0 }
             }
         }
     }
@@ -83,7 +83,7 @@ impl Overflow for UpstreamLabels {
 
 /// Returns the attribute of the response model, which is replaced by `other` together with the requested model.
 pub fn response_model(model: &Option<Label>, step: OverflowStep) -> Option<KeyValue> {
-    let other = Label::known(OTHER);
+    let other = Label::from_trusted(OTHER);
     let model = match step {
         OverflowStep::Nothing | OverflowStep::Tenant | OverflowStep::Variant => model.as_ref()?,
         OverflowStep::Model | OverflowStep::Route => model.as_ref().map(|_| &other)?,

@@ -48,10 +48,10 @@ impl RouteInstruments {
         route
     }
 
-    /// Counts a retry. If `sign` is `None`, adds 0 to each counter, so that all counters are exported.
-    pub fn record_retry(&self, set: &InstrumentSet, sign: Option<RetrySignal>) {
+    /// Counts a retry. If `signal` is `None`, adds 0 to each counter, so that all counters are exported.
+    pub fn record_retry(&self, set: &InstrumentSet, signal: Option<RetrySignal>) {
         let counts =
-            RetrySignal::ALL.map(|known| (known.as_str(), Some(u64::from(sign == Some(known)))));
+            RetrySignal::ALL.map(|known| (known.as_str(), Some(u64::from(signal == Some(known)))));
         self.retries.add(&set.own.retries, (&self.base, key::RETRY_SIGNAL), counts);
     }
 

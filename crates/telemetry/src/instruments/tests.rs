@@ -117,20 +117,20 @@ fn snapshot() -> StateSnapshot {
         load: load(),
         slo: vec![
             objective("availability", Sli::Availability),
-            objective("ttft", Sli::TimeToFirstToken(Duration::from_secs(2))),
+            objective("ttft", Sli::Ttft(Duration::from_secs(2))),
             objective("rate", Sli::OutputRate(15.5)),
             objective("duration", Sli::Duration(Duration::from_secs(60))),
         ],
         backends: vec![backend()],
         budgets: vec![BudgetReading {
-            name: Label::known("acme-month"),
-            unit: Label::known("USD"),
+            name: Label::from_trusted("acme-month"),
+            unit: Label::from_trusted("USD"),
             limit: 500.0,
             window: Duration::from_secs(30 * 86_400),
         }],
         token_prices: vec![TokenPrice {
-            route: Label::known("default"),
-            currency: Label::known("USD"),
+            route: Label::from_trusted("default"),
+            currency: Label::from_trusted("USD"),
             amount: 1.25,
         }],
         drift: drift::Reading {
@@ -151,33 +151,41 @@ fn snapshot() -> StateSnapshot {
             age: Duration::from_millis(1_500),
         },
         refused_requests: 4,
-        upstreams: vec![UpstreamCounts { upstream: Label::known("vllm"), stale: 7, retries: 2 }],
+        upstreams: vec![UpstreamCounts {
+            upstream: Label::from_trusted("vllm"),
+            stale: 7,
+            retries: 2,
+        }],
         clients: ClientLoad {
             connections: 17,
             connections_limit: 8_192,
             over_limit: 6,
             evicted: 4,
         },
-        process: ProcessStats {
-            cpu: Some(CpuTime {
-                user: Duration::from_millis(2_500),
-                system: Duration::from_millis(500),
-            }),
-            resident: Some(20 << 20),
-            started: Some(1_700_000_001.5),
-            open_files: Some(42),
-            memory_limit: Some(64 << 20),
-            cpu_limit: Some(0.5),
-        },
+        process: process(),
         draining: Duration::from_secs(12),
         label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
         ..StateSnapshot::default()
     }
 }
 
+fn process() -> ProcessStats {
+    ProcessStats {
+        cpu: Some(CpuTime {
+            user: Duration::from_millis(2_500),
+            system: Duration::from_millis(500),
+        }),
+        resident: Some(20 << 20),
+        started: Some(1_700_000_001.5),
+        open_files: Some(42),
+        memory_limit: Some(64 << 20),
+        cpu_limit: Some(0.5),
+    }
+}
+
 fn backend() -> engine::Reading {
     engine::Reading {
-        upstream: Label::known("gpu"),
+        upstream: Label::from_trusted("gpu"),
         engine: Some(engine::Engine::Vllm),
         scrape_age: Some(2.5),
         waiting: Some(3),
@@ -193,9 +201,9 @@ fn backend() -> engine::Reading {
 
 fn model_key() -> ModelKey {
     ModelKey {
-        provider: Label::known("openai"),
-        model: Label::known("gpt-4o"),
-        route: Label::known("default"),
+        provider: Label::from_trusted("openai"),
+        model: Label::from_trusted("gpt-4o"),
+        route: Label::from_trusted("default"),
         position: ProxyPosition::Outbound,
     }
 }
@@ -246,7 +254,7 @@ fn load() -> Reading {
 fn objective(name: &str, indicator: Sli) -> tokengauge_measure::slo::Reading {
     tokengauge_measure::slo::Reading {
         objective: Objective {
-            name: Label::known(name),
+            name: Label::from_trusted(name),
             indicator,
             target: 0.99,
             window: Duration::from_secs(86_400),
@@ -315,10 +323,10 @@ fn representative() -> MetricsSnapshot {
     }
     let mut named = testing::streamed();
     if let Some(call) = &mut named.call {
-        call.series.tenant = Some(Label::known("acme"));
-        call.series.variant = Some(Label::known("b"));
+        call.series.tenant = Some(Label::from_trusted("acme"));
+        call.series.variant = Some(Label::from_trusted("b"));
     }
-    let (budget, unit) = (Label::known("acme-month"), Label::known("USD"));
+    let (budget, unit) = (Label::from_trusted("acme-month"), Label::from_trusted("USD"));
     instruments.record_spend((&budget, &unit), 0.0);
     instruments.record_spend((&budget, &unit), 0.5);
     instruments.record_unpriced(&testing::series());
@@ -792,9 +800,9 @@ fn the_snapshot_is_taken_once_per_collection() {
 fn distinct(n: u16) -> Record {
     let mut record = testing::streamed();
     let mut route = (*testing::route()).clone();
-    route.name = Label::known(&format!("route-{}", n % 700));
+    route.name = Label::from_trusted(&format!("route-{}", n % 700));
     if let Some(call) = &mut record.call {
-        call.series.model = Label::known(&format!("model-{n}"));
+        call.series.model = Label::from_trusted(&format!("model-{n}"));
         call.series.route = route.name.clone();
         call.response_model = testing::name(&format!("answered-{n}"));
         call.length_buckets.input = Some(LengthBucket::ALL[usize::from(n) % 6]);
@@ -817,8 +825,8 @@ fn many_tenants() -> (Arc<Instruments>, MetricsReader) {
         for model in 0..21 {
             let mut record = testing::streamed();
             let call = record.call.as_mut().unwrap();
-            call.series.tenant = Some(Label::known(&format!("tenant-{tenant}")));
-            call.series.model = Label::known(&format!("model-{model}"));
+            call.series.tenant = Some(Label::from_trusted(&format!("tenant-{tenant}")));
+            call.series.model = Label::from_trusted(&format!("model-{model}"));
             call.response_model = testing::name(&format!("model-{model}"));
             let live = instruments.live(&call.series);
             SAMPLES.into_iter().for_each(|sample| live.record(sample));
@@ -925,9 +933,9 @@ fn combination(n: usize) -> Record {
     labels.operation = Operation::ALL[n % 12];
     labels.stream = (n / 12).is_multiple_of(2);
     labels.position = ProxyPosition::ALL[n / 24 % 3];
-    labels.tenant = (n / 72).is_multiple_of(2).then(|| Label::known(&format!("tenant-{n}")));
-    labels.variant = (n / 144).is_multiple_of(2).then(|| Label::known("a"));
-    labels.model = Label::known(&format!("model-{n}"));
+    labels.tenant = (n / 72).is_multiple_of(2).then(|| Label::from_trusted(&format!("tenant-{n}")));
+    labels.variant = (n / 144).is_multiple_of(2).then(|| Label::from_trusted("a"));
+    labels.model = Label::from_trusted(&format!("model-{n}"));
     call.response_model = testing::name(&format!("answered-{n}")).filter(|_| !n.is_multiple_of(5));
     call.length_buckets.input = Some(LengthBucket::ALL[n % 6]);
     record

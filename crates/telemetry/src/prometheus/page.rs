@@ -124,7 +124,7 @@ mod tests {
         for model in 0..60 {
             let mut record = testing::streamed();
             let call = record.call.as_mut().unwrap();
-            call.series.model = Label::known(&format!("model-{model}"));
+            call.series.model = Label::from_trusted(&format!("model-{model}"));
             instruments.record_end(&record, &limiter);
         }
         reader.scrape()

@@ -24,9 +24,9 @@ use tokengauge_types::label::Label;
 fn full() -> Record {
     let mut record = testing::streamed();
     record.route = Arc::new(RouteFacts {
-        provider: Some(Label::known("openai")),
+        provider: Some(Label::from_trusted("openai")),
         learned_provider: Default::default(),
-        dialect: Some(Label::known("openai.chat")),
+        dialect: Some(Label::from_trusted("openai.chat")),
         ..(*testing::route()).clone()
     });
     record.websocket = Some(WebSocket {
@@ -68,8 +68,8 @@ fn full() -> Record {
 fn complete(call: &mut Call) {
     call.request.reasoning = true;
     call.request.background = true;
-    call.series.tenant = Some(Label::known("tenant"));
-    call.series.variant = Some(Label::known("variant"));
+    call.series.tenant = Some(Label::from_trusted("tenant"));
+    call.series.variant = Some(Label::from_trusted("variant"));
     call.request.conversation = testing::name("conversation");
     call.stalls = Stalls {
         count: 1,

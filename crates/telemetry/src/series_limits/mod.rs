@@ -217,7 +217,7 @@ impl SeriesLimiter {
 
 impl Overflow for MetricLabels {
     fn replaced_with_other(&self, step: OverflowStep) -> Self {
-        let other = || Label::known(OTHER);
+        let other = || Label::from_trusted(OTHER);
         let mut labels = self.clone();
         if step >= OverflowStep::Tenant {
             labels.tenant = labels.tenant.map(|_| other());
@@ -258,7 +258,7 @@ impl Overflow for RouteKey {
             | OverflowStep::Tenant
             | OverflowStep::Variant
             | OverflowStep::Model => self.clone(),
-            OverflowStep::Route => Self { route: Label::known(OTHER), ..self.clone() },
+            OverflowStep::Route => Self { route: Label::from_trusted(OTHER), ..self.clone() },
         }
     }
 
@@ -305,9 +305,9 @@ mod tests {
 
     fn labels(model: usize, tenant: usize) -> MetricLabels {
         MetricLabels {
-            model: Label::known(&format!("model-{model}")),
-            tenant: Some(Label::known(&format!("tenant-{tenant}"))),
-            variant: Some(Label::known("a")),
+            model: Label::from_trusted(&format!("model-{model}")),
+            tenant: Some(Label::from_trusted(&format!("tenant-{tenant}"))),
+            variant: Some(Label::from_trusted("a")),
             ..testing::series()
         }
     }

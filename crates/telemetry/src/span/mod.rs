@@ -475,7 +475,7 @@ mod tests {
     #[test]
     fn the_innermost_span_has_the_slo_results() {
         let mut record = testing::streamed();
-        let verdicts = vec![(Label::known("availability"), Verdict::Bad)];
+        let verdicts = vec![(Label::from_trusted("availability"), Verdict::Bad)];
         record.call.as_mut().unwrap().verdicts = verdicts;
         let results = |record: &Record| {
             let spans = spans_of(record, None, SamplingDecision::default());

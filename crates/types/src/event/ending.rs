@@ -32,7 +32,7 @@ label_enum! {
         /// The TLS handshake failed.
         Tls = "tls",
         /// The upstream closed or reset the connection before it sent response headers.
-        BeforeResponse = "before_head",
+        BeforeResponse = "before_response",
         /// The upstream sent data that is not valid HTTP.
         Protocol = "protocol",
         /// The upstream closed or reset the connection before the end of the response body.
@@ -44,7 +44,7 @@ label_enum! {
     #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
     pub enum TimeoutKind {
         Connect = "connect",
-        ResponseHeader = "head",
+        ResponseHeader = "response_header",
         Idle = "idle",
         Total = "total",
         /// The time of `Total` has passed, and the client did not read the response at that time.

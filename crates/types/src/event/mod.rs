@@ -253,17 +253,17 @@ impl RouteFacts {
     pub const FIRST_TOKEN_AFTER: Duration = Duration::from_secs(30);
 
     /// Returns the settings of an outbound route to `host` and `port`. All other settings have their defaults.
-    pub fn to(name: &str, host: &str, port: u16) -> Self {
+    pub fn for_upstream(name: &str, host: &str, port: u16) -> Self {
         Self {
-            name: Label::known(name),
+            name: Label::from_trusted(name),
             position: ProxyPosition::Outbound,
-            server_address: Label::known(host),
+            server_address: Label::from_trusted(host),
             server_port: port,
             provider: None,
             learned_provider: LearnedProvider::default(),
             dialect: None,
             stripped: 0,
-            base_path: Label::known(""),
+            base_path: Label::from_trusted(""),
             inter_token_after: Self::INTER_TOKEN_AFTER,
             first_token_after: Self::FIRST_TOKEN_AFTER,
         }

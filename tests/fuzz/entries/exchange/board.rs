@@ -134,13 +134,13 @@ fn objectives() -> Vec<Objective> {
     let second = Duration::from_secs(1);
     let indicators = [
         Sli::Availability,
-        Sli::TimeToFirstToken(second),
+        Sli::Ttft(second),
         Sli::OutputRate(10.0),
         Sli::Duration(second),
         Sli::SystemRate { floor: 10.0, min_streams: 1 },
     ];
     let objective = |(name, indicator)| Objective {
-        name: Label::known(name),
+        name: Label::from_trusted(name),
         indicator,
         target: 0.99,
         window: Duration::from_secs(86_400),

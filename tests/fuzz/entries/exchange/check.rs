@@ -153,9 +153,9 @@ fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
     let delivered = record.ending == Ending::Complete;
     match (call.streamed, call.complete) {
         (_, Completeness::Unobserved) => {}
-        (false, Completeness::True) => assert!(delivered),
+        (false, Completeness::Complete) => assert!(delivered),
         (false, Completeness::Cut) => assert!(!delivered || has(record, ParseError::Encoding)),
-        (true, Completeness::True) => {
+        (true, Completeness::Complete) => {
             let cut = delivered && record.outcome == Outcome::Truncated;
             assert!(!cut, "a response is both complete and truncated");
         }

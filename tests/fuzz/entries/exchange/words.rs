@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::Family;
-use tokengauge_observe::Exchange;
+use tokengauge_observe::ObservedExchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId,
@@ -169,7 +169,7 @@ impl Scene {
     /// Applies all events. Arrivals come in pieces of these sizes, all at the same timestamp.
     pub fn play(&self, cuts: Option<[usize; 2]>) -> Played {
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        let mut exchange = Exchange::new(
+        let mut exchange = ObservedExchange::new(
             ExchangeId(7),
             ACCEPT,
             Box::new(self.open()),
@@ -195,8 +195,8 @@ impl Scene {
 
     pub fn open(&self) -> RequestHead {
         let route = RouteFacts {
-            dialect: self.hint.map(Label::known),
-            ..RouteFacts::to("default", "127.0.0.1", 443)
+            dialect: self.hint.map(Label::from_trusted),
+            ..RouteFacts::for_upstream("default", "127.0.0.1", 443)
         };
         let coding = Name::new(self.request_coding).map(|coding| ("content-encoding", coding));
         let version = Name::new("2023-06-01").filter(|_| self.anthropic);

@@ -42,7 +42,7 @@ impl CustomTokenizer {
             TokenizerError::Broken("its merges do not match its vocabulary".into())
         })??;
         let mut given = Self {
-            name: Label::known(name),
+            name: Label::from_trusted(name),
             tokenizer,
             cuts: Cuts::default(),
             lead: 0,

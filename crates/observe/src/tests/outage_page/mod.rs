@@ -34,7 +34,7 @@ const END: &str = "<!-- generated: end -->";
 /// `output_rate` on this page.
 const SLIS: [(&str, Sli); 9] = [
     ("availability", Sli::Availability),
-    ("ttft", Sli::TimeToFirstToken(Duration::from_millis(500))),
+    ("ttft", Sli::Ttft(Duration::from_millis(500))),
     ("first_visible", Sli::FirstVisible(Duration::from_millis(800))),
     ("output_rate", Sli::OutputRate(30.0)),
     ("total_rate", Sli::TotalRate(10.0)),
@@ -50,7 +50,7 @@ const ALWAYS: [&str; 2] = ["requests_finished", "requests_started"];
 
 fn stage() -> Stage {
     let objective = |(name, indicator)| Objective {
-        name: Label::known(name),
+        name: Label::from_trusted(name),
         indicator,
         target: 0.9,
         window: Duration::from_secs(86_400),

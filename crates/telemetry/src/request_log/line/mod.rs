@@ -309,8 +309,8 @@ part! {
         kind: &'static str,
     }
     known {
-        /// Of `upstream_failed`: `dns`, `connect`, `tls`, `before_head`, `protocol`, `mid_body`. Of `timed_out`:
-        /// `connect`, `head`, `idle`, `total`. Of `rejected`: `no_route`, `bad_request`, `headers_too_large`, `overload`, `draining`, `loop`.
+        /// Of `upstream_failed`: `dns`, `connect`, `tls`, `before_response`, `protocol`, `mid_body`. Of `timed_out`:
+        /// `connect`, `response_header`, `idle`, `total`. Of `rejected`: `no_route`, `bad_request`, `headers_too_large`, `overload`, `draining`, `loop`.
         cause: &'static str,
     }
 }

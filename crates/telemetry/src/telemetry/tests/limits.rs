@@ -35,7 +35,7 @@ fn record_calls(instruments: &Instruments) {
     for number in 0..CALLS {
         let mut record = testing::streamed();
         let call = record.call.as_mut().unwrap();
-        call.series.model = Label::known(["a", "b", "c", "d"][number % 4]);
+        call.series.model = Label::from_trusted(["a", "b", "c", "d"][number % 4]);
         call.series.tenant = Some(limiter.admit(
             tokengauge_types::label::Dimension::Tenant,
             &testing::name(&format!("tenant-{}", number / 4)).unwrap(),

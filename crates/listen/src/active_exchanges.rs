@@ -21,7 +21,7 @@ use tokengauge_types::sync::lock;
 /// The fields that each chunk accesses are next to each other, so that they usually share a cache line.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(super) struct Exchanges {
+pub(super) struct ActiveExchanges {
     started: AtomicU32,
     finished: AtomicU32,
     /// Number of active WebSocket requests, which `started` and `finished` do not include.
@@ -80,7 +80,7 @@ pub(super) enum Leftover {
     Unframed,
 }
 
-impl Exchanges {
+impl ActiveExchanges {
     /// Creates the state of a connection that was opened just now.
     pub(super) fn new() -> Arc<Self> {
         let now = AtomicU64::new(clock::now().nanos());
@@ -206,7 +206,7 @@ impl Exchanges {
 /// An active request. Dropped when the last byte of the response was passed on, or when the request is aborted.
 #[derive(Debug)]
 pub(super) struct ActiveExchange {
-    connection: Arc<Exchanges>,
+    connection: Arc<ActiveExchanges>,
     /// `None` for a request beyond the limit.
     permit: Option<RequestPermit>,
     /// Whether the request asks for a WebSocket. Such requests are counted separately, so that they do not start a
@@ -275,7 +275,7 @@ impl ActiveExchange {
 
     /// Returns whether the connection must end with this response.
     pub(super) fn is_last(&self) -> bool {
-        let Exchanges { closing, abandoned_request, .. } = &*self.connection;
+        let ActiveExchanges { closing, abandoned_request, .. } = &*self.connection;
         !self.is_websocket && closing.load(Ordering::Acquire)
             || abandoned_request.load(Ordering::Acquire)
     }
