@@ -512,3 +512,19 @@ fn parts_are_read_as_one_text() {
     assert_eq!(reading.texts.get(&text(Part::Tool(0))).map(String::as_str), Some(r#"{"a":1}"#));
     assert!(!reading.is_odd);
 }
+
+/// Many responses are read on one thread, in turns.
+#[test]
+fn an_odd_value_of_one_response_is_not_counted_for_another() {
+    let parser = |kind| {
+        let builder = ResponseParser::builder("/v1/chat/completions").api(Api::OpenAiChat);
+        builder.content_type(kind).build().unwrap()
+    };
+    let (mut healthy, mut reading) = (parser("application/json"), Reading::default());
+    let body = r#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
+    healthy.push(body.as_bytes(), |event, _| reading.add(event));
+    let failed = "event: error\ndata: {\"error\":{\"message\":\"No.\"},\"model\":{\"x\":1}}\n\n";
+    parser("text/event-stream").push(failed.as_bytes(), |_, _| {});
+    healthy.finish(|event, _| reading.add(event));
+    assert!(!reading.is_odd, "{reading:?}");
+}

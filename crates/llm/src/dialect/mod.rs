@@ -106,6 +106,8 @@ impl ResponseReader {
     /// Reads the next frame (a message or a piece of the body) and passes its events to `out`.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         let Self { reader, failed_choices } = self;
+        // The record belongs to the thread, and a message that is only an error leaves its own in it.
+        lenient::take_misfit();
         reader.read(frame, &mut |event| {
             failed_choices.observe(&event);
             out(event);

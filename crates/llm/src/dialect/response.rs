@@ -318,7 +318,6 @@ impl<F: Format> FormatReader<F> {
         let body = self.body.get_or_insert_with(new);
         let is_answer = &mut self.is_answer;
         let mut out = detail.filter(out);
-        lenient::take_misfit();
         body.push(bytes, &mut |field, found| {
             if !failed {
                 deliver(field, found, &mut |field, found: Found<'_>| {

@@ -64,7 +64,6 @@ impl Format for TableFormat {
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let has_blocks = self.table.has_blocks;
         let mut fragments = std::mem::take(&mut self.fragments);
-        lenient::take_misfit();
         let outcome = self.scanner.scan(message.data, &mut |field, found| {
             deliver(field, found, &mut |field, found: Found<'_>| {
                 let target = Target::for_field(field, found.position, has_blocks);
