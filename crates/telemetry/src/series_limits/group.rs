@@ -12,13 +12,13 @@ pub const MAX_PAGE_BYTES: usize = 16 << 20;
 
 /// Parts of the page, each with its own limit, for the usual series of all combinations of labels: of histograms of
 /// calls, and of all other metrics. The rest is for exemplars (1 MiB at most), gauges and metrics of the process (1 MiB),
-/// and rare series: a combination that has all of them takes a sixth more. Combinations whose labels were all replaced
+/// and rare series: a combination that has all of them takes a fifth more. Combinations whose labels were all replaced
 /// by `other` are admitted even beyond these sizes.
 pub const MAX_TIMING_BYTES: usize = 10 << 20;
 pub const MAX_OTHER_BYTES: usize = 4 << 20;
 
 /// Assumed length in bytes of an attribute's value that is not part of the labels of a combination.
-const VALUE_BYTES: usize = 14;
+pub const VALUE_BYTES: usize = 14;
 
 /// Lengths in bytes of the parts of a line besides name and labels: braces, space and line end; the number; the suffix
 /// `_bucket` and the label `le`.

@@ -28,7 +28,7 @@ use tokengauge_types::sync::lock;
 mod group;
 
 pub use group::{MAX_PAGE_BYTES, SeriesGroup};
-use group::{PageSize, label_bytes};
+use group::{PageSize, VALUE_BYTES, label_bytes};
 
 /// Maximum number of routes, of upstreams, and of SLOs in a configuration, and of routes for which gauges are
 /// exported. A configuration has a few of each, but each reload can add new names.
@@ -241,8 +241,9 @@ impl Overflow for MetricLabels {
         });
         let names = [&self.provider, &self.model, &self.route, &self.server_address];
         let names = names.into_iter().map(|label| label.as_str().len());
-        // The port and the flag have five characters.
+        // The port and the flag have five characters. The response model is about as long as the model.
         let fixed = self.operation.as_str().len() + self.position.as_str().len() + 5 + 5;
+        let fixed = fixed + self.model.as_str().len().saturating_sub(VALUE_BYTES);
         fixed + names.chain(optional).sum::<usize>()
     }
 
