@@ -91,7 +91,7 @@ class Stage(Processes):
         self.backend, self.listen, self.admin, self.prometheus = (free_port() for _ in range(4))
         self.start("backend", [args.binary, "simulate", "--listen", f"127.0.0.1:{self.backend}"], self.backend)
         # Without SLOs: on a busy machine a request could miss its objective, and its trace would be kept.
-        (self.folder / "tokengauge.yaml").write_text("version: 1\nobjectives: []\n")
+        (self.folder / "tokengauge.yaml").write_text("version: 1\nslos: []\n")
         way = ["--listen", f"127.0.0.1:{self.listen}", "--upstream", f"http://127.0.0.1:{self.backend}",
                "--admin", f"127.0.0.1:{self.admin}", "--config", str(self.folder / "tokengauge.yaml")]
         self.start("proxy", [args.binary, "run", *way], self.listen, {
