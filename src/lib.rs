@@ -10,6 +10,5 @@ pub mod cli;
 pub mod config;
 pub mod console;
 pub mod forward;
-pub mod route;
 pub mod scrape;
 pub mod tcp;

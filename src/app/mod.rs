@@ -14,7 +14,6 @@ use crate::admin::{Admin, Drain, DrainStart, DrainTarget};
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::forward::{self, Forwarder, Propagation, RouteTable};
-use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
 use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader, Workers};
@@ -107,7 +106,7 @@ pub enum StartError {
     #[error(transparent)]
     Upstream(#[from] forward::SetupError),
     #[error(transparent)]
-    Route(#[from] route::Error),
+    Route(#[from] forward::RouteError),
     #[error(transparent)]
     Telemetry(#[from] tokengauge_telemetry::telemetry::StartError),
     #[error(transparent)]

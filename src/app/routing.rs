@@ -3,8 +3,8 @@
 use super::StartError;
 use super::descriptors::DescriptorBudget;
 use crate::config::{Config, Secret};
+use crate::forward::RouteMatcher;
 use crate::forward::{self, Identity, RouteTable, Upstream};
-use crate::route::RouteMatcher;
 use crate::scrape;
 use tokengauge_measure::engine::Backend;
 use tokengauge_types::event::RouteFacts;

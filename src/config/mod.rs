@@ -25,8 +25,7 @@ pub use value::{DurationValue, Secret};
 pub use watcher::{ConfigWatcher, RESTART_KEYS, changes_requiring_restart};
 
 use crate::forward;
-use crate::route;
-use crate::route::TraceHeaders;
+use crate::forward::{RouteConfig, TraceHeaders};
 use crate::scrape;
 use tokengauge_listen::HeaderLimits;
 use tokengauge_llm::content;
@@ -100,7 +99,7 @@ pub struct Config {
     pub scrapes: Vec<scrape::Config>,
     /// Upstreams whose warm-up is tracked.
     pub warmup: Vec<(Label, warm::Config)>,
-    pub routes: Vec<route::Config>,
+    pub routes: Vec<RouteConfig>,
     /// Routes whose prompts and answers are captured.
     pub contents: content::CapturePolicies,
     pub slos: Vec<slo::Objective>,

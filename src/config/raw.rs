@@ -14,8 +14,8 @@ use super::value::{
     Address, Currency, EngineChoice, HeaderValue, ListenAddr, MoneyAmount, Ratio, ThresholdValue,
     TimeLimit,
 };
+use crate::forward::TraceHeaders;
 use crate::forward::{Propagator, Protocol, Retry};
-use crate::route::TraceHeaders;
 use tokengauge_measure::slo::{Exclusion, Preset};
 use tokengauge_telemetry::config::GenAiNames;
 use tokengauge_types::event::ProxyPosition;

@@ -7,7 +7,7 @@ use clap::Args;
 use super::errors::similar;
 use super::value::{Address, DurationValue, ListenAddr};
 use super::{LogFormat, LogLevel, Secret};
-use crate::route::TraceHeaders;
+use crate::forward::TraceHeaders;
 use tokengauge_measure::slo::Preset;
 use tokengauge_types::event::ProxyPosition;
 

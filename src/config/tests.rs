@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::load::load_text;
 use super::*;
-use crate::route::ConcurrencyLimit;
+use crate::forward::ConcurrencyLimit;
 use tokengauge_measure::slo::{Preset, Sli};
 use tokengauge_telemetry::MAX_CONFIGURED;
 use tokengauge_telemetry::request_log::Destination;

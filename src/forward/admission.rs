@@ -1,10 +1,9 @@
 //! The service that admits requests: each waits for a permit of its route's concurrency limiter.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Request, Response};
+use http::Response;
 use pin_project_lite::pin_project;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -14,26 +13,10 @@ use super::ShutdownState;
 use super::body::RelayBody;
 use super::buffered_body::{self, Upload, readable_body};
 use super::error::ForwardError;
-use super::limiter::{Entry, Permit, Queued};
-use super::open::ObservedRequest;
-use super::upstream::Upstream;
-use crate::route::ConcurrencyLimit;
-use tokengauge_listen::HeadersTooLarge;
+use super::limiter::{ConcurrencyLimit, Entry, Permit, Queued};
+use super::request::ForwardRequest;
 use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, ObserverEvent, RejectReason};
-
-/// A request that has its permit and may be sent to the upstream.
-#[derive(Debug)]
-pub struct AdmittedRequest {
-    pub(super) request: Request<Upload>,
-    pub(super) upstream: Arc<Upstream>,
-    /// Length in bytes of the path prefix to strip.
-    pub(super) stripped: usize,
-    /// The permit of the concurrency limiter. `None` if the route has no limit.
-    pub(super) permit: Option<Permit>,
-    /// End of the total timeout of the request.
-    pub(super) deadline: Option<Instant>,
-}
 
 /// Service that calls the inner service once the route's concurrency limiter has granted a permit.
 #[derive(Clone, Debug)]
@@ -48,14 +31,14 @@ pin_project! {
     pub enum AdmissionFuture<S, F> {
         Rejected { error: Option<ForwardError> },
         // Boxed, because most requests never wait.
-        Queued { waiting: Pin<Box<dyn Future<Output = Result<AdmittedRequest, ForwardError>> + Send>>, inner: S },
+        Queued { waiting: Pin<Box<dyn Future<Output = Result<ForwardRequest, ForwardError>> + Send>>, inner: S },
         Admitted { #[pin] future: F },
     }
 }
 
-impl<S> Service<ObservedRequest> for Admission<S>
+impl<S> Service<ForwardRequest> for Admission<S>
 where
-    S: Service<AdmittedRequest, Response = Response<RelayBody>, Error = ForwardError> + Clone,
+    S: Service<ForwardRequest, Response = Response<RelayBody>, Error = ForwardError> + Clone,
 {
     type Response = S::Response;
     type Error = ForwardError;
@@ -67,53 +50,32 @@ where
 
     /// Enters the limiter immediately and not in the returned future, so that requests are queued in the order of
     /// arrival.
-    fn call(&mut self, request: ObservedRequest) -> Self::Future {
-        let ObservedRequest { request, received_at, destination } = request;
-        let destination = match destination {
-            Ok(destination) => destination,
-            Err(reason) => {
-                let too_large = request.extensions().get::<HeadersTooLarge>();
-                let cause = too_large.map(HeadersTooLarge::to_string).unwrap_or_default();
-                let error = ForwardError::with_cause(Ending::Rejected(reason), cause);
-                return AdmissionFuture::rejected(error, request);
-            }
-        };
-        let total = destination.upstream.config().timeouts.total;
-        let mut admitted = AdmittedRequest {
-            request,
-            upstream: destination.upstream,
-            stripped: destination.stripped,
-            permit: None,
-            deadline: total.map(|total| Instant::now() + total),
-        };
-        let observer = admitted.request.body().observer();
-        match destination.limiter.map(|limiter| limiter.enter()) {
+    fn call(&mut self, mut request: ForwardRequest) -> Self::Future {
+        let limiter = request.destination.limiter.take();
+        let observer = request.http.body().observer();
+        match limiter.map(|limiter| limiter.enter()) {
             Some(Entry::Full(limit)) => {
                 let error = overload(&limit, "the queue is full");
-                return AdmissionFuture::rejected(error, admitted.request);
+                let error = Some(error.with_unsent(request.http.map(Some)));
+                return AdmissionFuture::Rejected { error };
             }
             Some(Entry::Queued(queued)) => {
                 observer.report(clock::now(), ObserverEvent::Queued);
-                let waiting = Box::pin(wait(queued, admitted, self.shutdown.subscribe()));
+                let waiting = Box::pin(wait(queued, request, self.shutdown.subscribe()));
                 return AdmissionFuture::Queued { waiting, inner: self.inner.clone() };
             }
-            Some(Entry::Admitted(permit)) => admitted.permit = Some(permit),
+            Some(Entry::Admitted(permit)) => request.destination.permit = Some(permit),
             None => {}
         }
-        observer.report(received_at, ObserverEvent::Admitted);
-        AdmissionFuture::Admitted { future: self.inner.call(admitted) }
-    }
-}
-
-impl<S, F> AdmissionFuture<S, F> {
-    fn rejected(error: ForwardError, request: Request<Upload>) -> Self {
-        Self::Rejected { error: Some(error.with_unsent(request.map(Some))) }
+        let observer = request.http.body().observer();
+        observer.report(request.received_at, ObserverEvent::Admitted);
+        AdmissionFuture::Admitted { future: self.inner.call(request) }
     }
 }
 
 impl<S> Future for AdmissionFuture<S, S::Future>
 where
-    S: Service<AdmittedRequest, Error = ForwardError>,
+    S: Service<ForwardRequest, Error = ForwardError>,
 {
     type Output = Result<S::Response, ForwardError>;
 
@@ -139,16 +101,17 @@ where
 /// Waits for the permit of `request`.
 async fn wait(
     queued: Queued,
-    mut request: AdmittedRequest,
+    mut request: ForwardRequest,
     shutdown: watch::Receiver<ShutdownState>,
-) -> Result<AdmittedRequest, ForwardError> {
-    let body = readable_body(&mut request.request);
-    match wait_for_permit(queued, body, request.deadline, shutdown).await {
+) -> Result<ForwardRequest, ForwardError> {
+    let body = readable_body(&mut request.http);
+    match wait_for_permit(queued, body, request.destination.deadline, shutdown).await {
         Ok(permit) => {
-            request.request.body().observer().report(clock::now(), ObserverEvent::Admitted);
-            Ok(AdmittedRequest { permit: Some(permit), ..request })
+            request.http.body().observer().report(clock::now(), ObserverEvent::Admitted);
+            request.destination.permit = Some(permit);
+            Ok(request)
         }
-        Err(error) => Err(error.with_unsent(request.request.map(Some))),
+        Err(error) => Err(error.with_unsent(request.http.map(Some))),
     }
 }
 
@@ -193,6 +156,7 @@ fn overload(limit: &ConcurrencyLimit, cause: &str) -> ForwardError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;

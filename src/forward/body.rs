@@ -23,7 +23,7 @@ use tokengauge_types::event::{Ending, TimedResponse, TimeoutKind};
 
 #[derive(Debug)]
 pub struct RelayBody {
-    source: Source,
+    source: BodySource,
     /// Time limits of the response. `None` by default, because a model may think for a long time and must not be
     /// aborted.
     timers: Option<Box<Timers>>,
@@ -32,7 +32,7 @@ pub struct RelayBody {
 }
 
 #[derive(Debug)]
-enum Source {
+enum BodySource {
     /// Written by the proxy.
     Local(Option<Bytes>),
     /// A body that is read from an upstream.
@@ -75,7 +75,7 @@ const MAX_COPIED: usize = 1_024;
 
 impl RelayBody {
     pub(super) fn local(body: Bytes) -> Self {
-        let source = Source::Local((!body.is_empty()).then_some(body));
+        let source = BodySource::Local((!body.is_empty()).then_some(body));
         Self { source, timers: None, _permit: None }
     }
 
@@ -87,7 +87,7 @@ impl RelayBody {
         if incoming.is_end_stream() {
             connection.release();
         }
-        let source = Source::Upstream { incoming, connection };
+        let source = BodySource::Upstream { incoming, connection };
         Self { source, timers: None, _permit: permit }
     }
 
@@ -139,20 +139,22 @@ impl Body for RelayBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Local(body) => body.is_none(),
-            Source::Upstream { incoming, .. } => incoming.is_end_stream(),
+            BodySource::Local(body) => body.is_none(),
+            BodySource::Upstream { incoming, .. } => incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Local(body) => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
-            Source::Upstream { incoming, .. } => incoming.size_hint(),
+            BodySource::Local(body) => {
+                SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64)
+            }
+            BodySource::Upstream { incoming, .. } => incoming.size_hint(),
         }
     }
 }
 
-impl Source {
+impl BodySource {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let (incoming, connection) = match self {
             Self::Local(body) => return Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
@@ -304,7 +306,7 @@ mod tests {
         let mut frames = Vec::new();
         for _ in 0..2 {
             frames.push(std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await);
-            body.source = Source::Local(Some(Bytes::from_static(b"b")));
+            body.source = BodySource::Local(Some(Bytes::from_static(b"b")));
         }
         let [Some(Ok(passed)), Some(Err(BodyError::TimedOut))] = frames.as_slice() else {
             panic!("{frames:?}");

@@ -38,13 +38,13 @@ pub enum SetupError {
 
 /// Why a connection cannot be opened.
 #[derive(Clone, Debug)]
-pub enum Error {
+pub enum ConnectError {
     Failed(UpstreamFailure, String),
     TimedOut,
 }
 
 /// An HTTP handshake that failed.
-impl From<hyper::Error> for Error {
+impl From<hyper::Error> for ConnectError {
     fn from(error: hyper::Error) -> Self {
         Self::Failed(UpstreamFailure::Protocol, error.to_string())
     }
@@ -71,17 +71,19 @@ impl Connector {
         Ok(Self { config, tls })
     }
 
-    pub(super) async fn connect(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {
+    pub(super) async fn connect(&self) -> Result<(UpstreamStream, ConnectTimings), ConnectError> {
         let connecting = self.connect_without_limit();
         match self.config.timeouts.connect {
             None => connecting.await,
             Some(limit) => {
-                tokio::time::timeout(limit, connecting).await.unwrap_or(Err(Error::TimedOut))
+                tokio::time::timeout(limit, connecting).await.unwrap_or(Err(ConnectError::TimedOut))
             }
         }
     }
 
-    async fn connect_without_limit(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {
+    async fn connect_without_limit(
+        &self,
+    ) -> Result<(UpstreamStream, ConnectTimings), ConnectError> {
         let begun = clock::now();
         let UpstreamConfig { port: server_port, proxy, ca_file, .. } = &self.config;
         let server = without_brackets(&self.config.host);
@@ -93,16 +95,15 @@ impl Connector {
         let addresses = resolver
             .resolve(host, port)
             .await
-            .map_err(|error| Error::Failed(UpstreamFailure::Dns, error.to_string()))?;
+            .map_err(|error| ConnectError::Failed(UpstreamFailure::Dns, error.to_string()))?;
         let resolved = clock::now();
         let mut stream = connect_any(addresses).await?;
         if let Some(proxy) = proxy
             && self.tls.is_some()
         {
-            proxy
-                .tunnel(&mut stream, server, *server_port)
-                .await
-                .map_err(|error| Error::Failed(UpstreamFailure::Connect, error.to_string()))?;
+            proxy.tunnel(&mut stream, server, *server_port).await.map_err(|error| {
+                ConnectError::Failed(UpstreamFailure::Connect, error.to_string())
+            })?;
         }
         let opened = clock::now();
         window::limit_receive_buffer(&stream, opened - resolved);
@@ -127,7 +128,7 @@ impl Connector {
 
 /// Opens a TCP connection to the first address that answers. The next attempt starts when the previous one has failed
 /// or has taken [`ATTEMPT_DELAY`] (RFC 8305, "Happy Eyeballs").
-async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
+async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, ConnectError> {
     let mut addresses = alternate_families(addresses).into_iter();
     let mut attempts = JoinSet::new();
     let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
@@ -149,7 +150,7 @@ async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
                 Some(Ok(Err(error))) => failed = error,
                 // An attempt ends without a result only if the runtime stops.
                 Some(Err(_)) => {}
-                None => return Err(Error::Failed(UpstreamFailure::Connect, failed.to_string())),
+                None => return Err(ConnectError::Failed(UpstreamFailure::Connect, failed.to_string())),
             },
             () = tokio::time::sleep(ATTEMPT_DELAY), if !is_last => {}
         }
@@ -194,11 +195,11 @@ impl Tls {
         &self,
         stream: TcpStream,
         ca_file: Option<&Path>,
-    ) -> Result<Transport, Error> {
+    ) -> Result<Transport, ConnectError> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         match connector.connect(self.name.clone(), UpstreamSocket::new(stream)).await {
             Ok(stream) => Ok(Transport::Right(Box::new(stream))),
-            Err(error) => Err(Error::Failed(UpstreamFailure::Tls, explain(&error, ca_file))),
+            Err(error) => Err(ConnectError::Failed(UpstreamFailure::Tls, explain(&error, ca_file))),
         }
     }
 }
@@ -321,7 +322,9 @@ mod tests {
         let config = UpstreamConfig::new(Label::from_trusted("a"), true, "localhost", port);
         let connector = Connector::new(config).unwrap();
         let (result, _stream) = tokio::join!(connector.connect(), serving);
-        let Err(Error::Failed(UpstreamFailure::Tls, message)) = result else { panic!("no error") };
+        let Err(ConnectError::Failed(UpstreamFailure::Tls, message)) = result else {
+            panic!("no error")
+        };
         assert!(message.ends_with("write http:// in its URL"), "{message}");
     }
 
@@ -379,7 +382,9 @@ mod tests {
     async fn fails_once_every_address_has_failed() {
         let addresses = vec![refusing().await, refusing().await];
         let error = connect_any(addresses).await.unwrap_err();
-        let Error::Failed(UpstreamFailure::Connect, cause) = error else { panic!("{error:?}") };
+        let ConnectError::Failed(UpstreamFailure::Connect, cause) = error else {
+            panic!("{error:?}")
+        };
         assert!(cause.contains("refused"), "{cause}");
         assert!(connect_any(Vec::new()).await.is_err());
     }

@@ -8,6 +8,7 @@ use http::{Request, Response, StatusCode};
 use serde_json::json;
 
 use super::buffered_body::{Upload, readable_body};
+use tokengauge_listen::HeadersTooLarge;
 use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Label;
 
@@ -33,6 +34,13 @@ impl ForwardError {
 
     pub(super) fn with_cause(ending: Ending, cause: impl Into<String>) -> Self {
         Self { cause: cause.into(), ..Self::new(ending) }
+    }
+
+    /// The error of a request that is not forwarded.
+    pub(super) fn rejected(reason: RejectReason, request: Request<Upload>) -> Self {
+        let too_large = request.extensions().get::<HeadersTooLarge>();
+        let cause = too_large.map(HeadersTooLarge::to_string).unwrap_or_default();
+        Self::with_cause(Ending::Rejected(reason), cause).with_unsent(request.map(Some))
     }
 
     /// Adds the body of `request`, which no connection has taken.

@@ -3,33 +3,18 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use http::{Request, Response};
 use tokio::sync::watch;
 use tower::{Service, ServiceBuilder};
 
 use super::admission::Admission;
-use super::open::RequestOpener;
 use super::relay::Relay;
+use super::request::{ClientRequest, Dependencies, RouteAndObserve};
 use super::respond::Respond;
-use super::route::{ClientRequest, Route, RouteTable};
 use super::{ProxyBody, ShutdownState};
 use tokengauge_listen::{Peer, ReceivedBody};
 use tokengauge_observe::tee::ObservationChannel;
-use tokengauge_observe::trace::Propagation;
 use tokengauge_observe::{Observe, ObserveLayer};
-use tokengauge_types::event::RouteFacts;
-
-/// Dependencies of a [`Forwarder`].
-#[derive(Debug)]
-pub struct Dependencies {
-    /// The current routes. A reload replaces the table. A request that has started keeps its route.
-    pub routes: Arc<ArcSwap<RouteTable>>,
-    pub channel: Arc<ObservationChannel>,
-    /// Route name and other labels for the telemetry of requests that match no route.
-    pub unrouted: Arc<RouteFacts>,
-    pub propagation: Propagation,
-}
 
 /// Forwards requests to their upstreams. One instance serves the whole process.
 #[derive(Debug)]
@@ -39,25 +24,27 @@ pub struct Forwarder {
     shutdown: watch::Sender<ShutdownState>,
 }
 
-type Stack = Route<Observe<Respond<Admission<Relay>>, RequestOpener>>;
+type Stack = Observe<Respond<Admission<Relay>>, RouteAndObserve>;
+
+/// The services that answer a request, from the outside in.
+fn stack(dependencies: Dependencies, shutdown: &watch::Sender<ShutdownState>) -> Stack {
+    ServiceBuilder::new()
+        // Finds the route and copies both bodies into the observation channel. Outermost, so that every request is counted.
+        .layer(ObserveLayer::with_opener(RouteAndObserve(dependencies)))
+        // Answers with an error response. Outside of all services that can fail.
+        .layer_fn(|inner| Respond { inner })
+        // Waits for a permit of the route's concurrency limiter. Before the relay, because a waiting request must not take
+        // a connection.
+        .layer_fn(|inner| Admission { inner, shutdown: shutdown.clone() })
+        // Sends the request to its upstream.
+        .service(Relay { shutdown: shutdown.clone() })
+}
 
 impl Forwarder {
     pub fn new(dependencies: Dependencies) -> Arc<Self> {
-        let Dependencies { routes, channel, unrouted, propagation } = dependencies;
         let shutdown = watch::Sender::new(ShutdownState::Serving);
-        let opener = RequestOpener { channel: Arc::clone(&channel), propagation };
-        let stack = ServiceBuilder::new()
-            // Finds the route of the request.
-            .layer_fn(|inner| Route { inner, routes: routes.clone(), unrouted: unrouted.clone() })
-            // Opens the exchange and copies both bodies into the observation channel.
-            .layer(ObserveLayer::with_opener(opener))
-            // Answers with an error response if a service below fails.
-            .layer_fn(|inner| Respond { inner })
-            // Waits for a permit of the route's concurrency limiter.
-            .layer_fn(|inner| Admission { inner, shutdown: shutdown.clone() })
-            // Sends the request to its upstream.
-            .service(Relay { shutdown: shutdown.clone() });
-        Arc::new(Self { stack, channel, shutdown })
+        let channel = Arc::clone(&dependencies.channel);
+        Arc::new(Self { stack: stack(dependencies, &shutdown), channel, shutdown })
     }
 
     /// Returns the service that handles the requests of one client connection.
@@ -94,7 +81,7 @@ impl hyper::service::Service<Request<ReceivedBody>> for ForwardService {
     type Future = <Stack as Service<ClientRequest>>::Future;
 
     fn call(&self, request: Request<ReceivedBody>) -> Self::Future {
-        let request = ClientRequest { request, client: self.client.clone() };
+        let request = ClientRequest { http: request, client: self.client.clone() };
         self.stack.clone().call(request)
     }
 }

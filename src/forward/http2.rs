@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::watch;
 
 use super::UpstreamConfig;
-use super::connect::{Connector, Error};
+use super::connect::{ConnectError, Connector};
 use super::http1::Http1Connection;
 use super::repeat::SentBody;
 use super::stream::{StreamState, UpstreamStream};
@@ -80,7 +80,7 @@ enum StreamSearch {
 struct Http2Connection {
     /// When opening the connection began.
     began: MonotonicInstant,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ConnectionPhase>,
     /// Set when the phase `Connecting` ends.
     opened: OnceLock<OpenedConnection>,
     /// The connection, if the upstream has chosen HTTP/1.1.
@@ -99,7 +99,7 @@ struct OpenedConnection {
 }
 
 #[derive(Clone, Debug)]
-enum Phase {
+enum ConnectionPhase {
     Connecting,
     /// The connection is open for one stream, because the upstream has not sent its limit yet.
     Settling,
@@ -108,7 +108,7 @@ enum Phase {
     Http1,
     /// No further stream can begin.
     Closed,
-    Failed(Error),
+    Failed(ConnectError),
 }
 
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ impl Http2Pool {
     pub(super) async fn acquire(
         self: &Arc<Self>,
         connector: &Arc<Connector>,
-    ) -> Result<(UpstreamConnection, ConnectTimings), Error> {
+    ) -> Result<(UpstreamConnection, ConnectTimings), ConnectError> {
         let begun = clock::now();
         let mut wait = None;
         loop {
@@ -205,7 +205,7 @@ impl Http2Connection {
     fn connecting() -> Self {
         Self {
             began: clock::now(),
-            phase: watch::Sender::new(Phase::Connecting),
+            phase: watch::Sender::new(ConnectionPhase::Connecting),
             opened: OnceLock::new(),
             http1: Mutex::default(),
             counts: Mutex::new(Counts { streams_in_use: 1, ..Counts::default() }),
@@ -214,7 +214,7 @@ impl Http2Connection {
 
     async fn open(self: Arc<Self>, pool: Arc<Http2Pool>, connector: Arc<Connector>) {
         if let Err(error) = Self::try_open(&self, &pool, &connector).await {
-            self.phase.send_replace(Phase::Failed(error));
+            self.phase.send_replace(ConnectionPhase::Failed(error));
         }
     }
 
@@ -222,7 +222,7 @@ impl Http2Connection {
         this: &Arc<Self>,
         pool: &Arc<Http2Pool>,
         connector: &Connector,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ConnectError> {
         let (stream, connected) = connector.connect().await?;
         let config = &connector.config;
         let limits = config.header_limits;
@@ -230,7 +230,7 @@ impl Http2Connection {
             let connection = Http1Connection::handshake(stream, &connected, limits).await?;
             *lock(&this.http1) = Some((connection, connected));
             pool.expected_streams.store(0, Ordering::Relaxed);
-            this.phase.send_replace(Phase::Http1);
+            this.phase.send_replace(ConnectionPhase::Http1);
             return Ok(());
         }
         let state = Arc::clone(stream.state());
@@ -249,7 +249,7 @@ impl Http2Connection {
             .await?;
         let opened = OpenedConnection { sender, connected, stream_window, _window: window };
         drop(this.opened.set(opened));
-        this.phase.send_replace(Phase::Settling);
+        this.phase.send_replace(ConnectionPhase::Settling);
         tokio::spawn(drive(connection, state, Arc::downgrade(this), Arc::clone(pool)));
         Ok(())
     }
@@ -262,9 +262,9 @@ impl Http2Connection {
             pool.expected_streams.store(limit.max(1), Ordering::Relaxed);
         }
         self.phase.send_if_modified(|phase| {
-            let is_settling = matches!(phase, Phase::Settling);
+            let is_settling = matches!(phase, ConnectionPhase::Settling);
             if is_settling {
-                *phase = Phase::Open;
+                *phase = ConnectionPhase::Open;
             }
             is_settling
         });
@@ -275,22 +275,26 @@ impl Http2Connection {
         let error = "the upstream closed the HTTP/2 connection before it sent its settings";
         self.phase.send_modify(|phase| {
             *phase = match phase {
-                Phase::Settling => {
-                    Phase::Failed(Error::Failed(UpstreamFailure::Protocol, error.to_owned()))
-                }
-                Phase::Connecting | Phase::Open | Phase::Http1 | Phase::Closed => Phase::Closed,
-                Phase::Failed(error) => Phase::Failed(error.clone()),
+                ConnectionPhase::Settling => ConnectionPhase::Failed(ConnectError::Failed(
+                    UpstreamFailure::Protocol,
+                    error.to_owned(),
+                )),
+                ConnectionPhase::Connecting
+                | ConnectionPhase::Open
+                | ConnectionPhase::Http1
+                | ConnectionPhase::Closed => ConnectionPhase::Closed,
+                ConnectionPhase::Failed(error) => ConnectionPhase::Failed(error.clone()),
             };
         });
     }
 
     fn is_over(&self) -> bool {
         match &*self.phase.borrow() {
-            Phase::Connecting => false,
-            Phase::Settling | Phase::Open => {
+            ConnectionPhase::Connecting => false,
+            ConnectionPhase::Settling | ConnectionPhase::Open => {
                 self.opened.get().is_some_and(|opened| opened.sender.is_closed())
             }
-            Phase::Http1 | Phase::Closed | Phase::Failed(_) => true,
+            ConnectionPhase::Http1 | ConnectionPhase::Closed | ConnectionPhase::Failed(_) => true,
         }
     }
 
@@ -302,7 +306,7 @@ impl Http2Connection {
 
 impl StreamPermit {
     fn reserve(connection: &Arc<Http2Connection>) -> Option<Self> {
-        if !matches!(*connection.phase.borrow(), Phase::Open) {
+        if !matches!(*connection.phase.borrow(), ConnectionPhase::Open) {
             return None;
         }
         let size = connection.opened.get()?.stream_window;
@@ -316,15 +320,17 @@ impl StreamPermit {
     }
 
     /// Waits until the connection is open. Called for the request that opens the connection.
-    async fn opened(self) -> Result<(UpstreamConnection, ConnectTimings), Error> {
+    async fn opened(self) -> Result<(UpstreamConnection, ConnectTimings), ConnectError> {
         let mut phase = self.connection.phase.subscribe();
-        let phase = phase.wait_for(|phase| !matches!(phase, Phase::Connecting)).await;
+        let phase = phase.wait_for(|phase| !matches!(phase, ConnectionPhase::Connecting)).await;
         // Waiting fails only if the connection is dropped, and this permit holds it.
         let failed = phase.ok().and_then(|phase| match &*phase {
-            Phase::Failed(error) => Some(error.clone()),
-            Phase::Connecting | Phase::Settling | Phase::Open | Phase::Http1 | Phase::Closed => {
-                None
-            }
+            ConnectionPhase::Failed(error) => Some(error.clone()),
+            ConnectionPhase::Connecting
+            | ConnectionPhase::Settling
+            | ConnectionPhase::Open
+            | ConnectionPhase::Http1
+            | ConnectionPhase::Closed => None,
         });
         if let Some((connection, connected)) = lock(&self.connection.http1).take() {
             return Ok((UpstreamConnection::Http1(connection), connected));
@@ -335,7 +341,7 @@ impl StreamPermit {
                 Ok((UpstreamConnection::Http2(sender, self), connected))
             }
             (None, Some(error)) => Err(error),
-            (None, None) => Err(Error::TimedOut),
+            (None, None) => Err(ConnectError::TimedOut),
         }
     }
 
@@ -367,7 +373,10 @@ impl Drop for StreamPermit {
 impl Waiting {
     /// Waits for `connection` if it is still being opened and will probably have a stream for this request.
     fn join(connection: &Arc<Http2Connection>, expected: usize) -> Option<Self> {
-        if !matches!(*connection.phase.borrow(), Phase::Connecting | Phase::Settling) {
+        if !matches!(
+            *connection.phase.borrow(),
+            ConnectionPhase::Connecting | ConnectionPhase::Settling
+        ) {
             return None;
         }
         let mut counts = lock(&connection.counts);
@@ -377,17 +386,19 @@ impl Waiting {
     }
 
     /// Waits until the limit of streams is known, or until the connection turns out to use HTTP/1.1 or to fail.
-    async fn settled(self, limit: Option<Duration>) -> Result<(), Error> {
+    async fn settled(self, limit: Option<Duration>) -> Result<(), ConnectError> {
         let mut phase = self.0.phase.subscribe();
-        let settled = phase.wait_for(|phase| !matches!(phase, Phase::Connecting | Phase::Settling));
+        let settled = phase.wait_for(|phase| {
+            !matches!(phase, ConnectionPhase::Connecting | ConnectionPhase::Settling)
+        });
         let settled = match limit {
             None => settled.await,
             Some(limit) => {
-                tokio::time::timeout(limit, settled).await.map_err(|_| Error::TimedOut)?
+                tokio::time::timeout(limit, settled).await.map_err(|_| ConnectError::TimedOut)?
             }
         };
         match settled.as_deref() {
-            Ok(Phase::Failed(error)) => Err(error.clone()),
+            Ok(ConnectionPhase::Failed(error)) => Err(error.clone()),
             _ => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! Forwards requests to upstreams and streams responses back, unchanged.
 //!
-//! [`Forwarder`] is a stack of tower services: route → observe → respond → admission → relay.
+//! [`Forwarder`] is a stack of tower services: route and observe → respond → admission → relay.
 //! An *exchange* is a request and its response.
 //!
 //! **Cancellation.** When the client disconnects, hyper drops the future of the request or, later, the response body.
@@ -22,19 +22,18 @@ mod http1;
 mod http2;
 pub mod identity;
 mod limiter;
-mod open;
 mod open_sockets;
 mod outage;
 mod pool;
 mod probe;
 mod relay;
 mod repeat;
+mod request;
 mod resolver;
 mod respond;
 mod route;
 mod socket;
 mod stream;
-mod target;
 #[cfg(test)]
 mod testing;
 mod tunnel;
@@ -48,11 +47,13 @@ use serde::{Deserialize, Serialize};
 
 pub use self::body::{BodyError, RelayBody};
 pub use self::connect::SetupError;
-pub use self::forwarder::{Dependencies, ForwardService, Forwarder};
+pub use self::forwarder::{ForwardService, Forwarder};
 pub use self::identity::Identity;
+pub use self::limiter::ConcurrencyLimit;
 pub use self::probe::{HttpProbe, ProbeError};
+pub use self::request::Dependencies;
 pub use self::resolver::Resolver;
-pub use self::route::RouteTable;
+pub use self::route::{RouteConfig, RouteError, RouteMatcher, RouteTable, TraceHeaders};
 pub use self::upstream::Upstream;
 pub use tokengauge_observe::trace::{Propagation, Propagator};
 

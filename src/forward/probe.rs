@@ -85,8 +85,8 @@ impl HttpProbe {
     /// Returns an error if the response is incomplete or its status is not 2xx.
     pub async fn fetch(&self) -> Result<Bytes, ProbeError> {
         let (stream, _) = self.connector.connect().await.map_err(|error| match error {
-            connect::Error::Failed(_, cause) => ProbeError::Unreachable(cause),
-            connect::Error::TimedOut => ProbeError::TimedOut,
+            connect::ConnectError::Failed(_, cause) => ProbeError::Unreachable(cause),
+            connect::ConnectError::TimedOut => ProbeError::TimedOut,
         })?;
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;

@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::admission::AdmittedRequest;
 use super::body::{BodyTimeouts, ConnectionShare, RelayBody};
 use super::buffered_body::{self, readable_body};
 use super::connect;
@@ -22,16 +21,16 @@ use super::error::ForwardError;
 use super::headers;
 use super::http1::Http1Connection;
 use super::http2::{self, Http2Sender, StreamFailure, StreamPermit, UpstreamConnection};
-use super::limiter::Permit;
 use super::repeat::{RepeatableRequest, SentBody};
+use super::request::ForwardRequest;
+use super::route::Destination;
 use super::tunnel::Tunnel;
-use super::upstream::Upstream;
 use super::{Retry, ShutdownState};
 use tokengauge_listen::HeaderLimits;
 use tokengauge_listen::websocket::{upgrades_to_websocket, wants_websocket};
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
-use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::clock;
 use tokengauge_types::event::{
     ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
 };
@@ -46,7 +45,7 @@ pub struct Relay {
 /// keep an unboxed future in memory for the lifetime of the connection.
 type RelayFuture = Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>;
 
-impl Service<AdmittedRequest> for Relay {
+impl Service<ForwardRequest> for Relay {
     type Response = Response<RelayBody>;
     type Error = ForwardError;
     type Future = RelayFuture;
@@ -55,13 +54,12 @@ impl Service<AdmittedRequest> for Relay {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: AdmittedRequest) -> RelayFuture {
-        let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
-        let observer = request.body().observer().clone();
+    fn call(&mut self, request: ForwardRequest) -> RelayFuture {
+        let ForwardRequest { http, destination, received_at: _ } = request;
+        let observer = http.body().observer().clone();
         let shutdown = self.shutdown.clone();
-        let exchange =
-            ForwardAttempt { upstream, observer, permit, deadline, shutdown, is_repeated: false };
-        Box::pin(exchange.run(Box::new(request.map(SentBody::new)), stripped))
+        let exchange = ForwardAttempt { destination, observer, shutdown, is_second: false };
+        Box::pin(exchange.run(Box::new(http.map(SentBody::new))))
     }
 }
 
@@ -70,26 +68,17 @@ type OutgoingRequest = Box<Request<SentBody>>;
 
 /// State of one request from its admission to the response headers.
 struct ForwardAttempt {
-    upstream: Arc<Upstream>,
+    destination: Destination,
     observer: RequestObserver,
-    permit: Option<Permit>,
-    deadline: Option<Instant>,
     shutdown: watch::Sender<ShutdownState>,
-    /// Whether this is the second attempt, because the connection of the first attempt had been closed.
-    is_repeated: bool,
+    /// Whether this is the second attempt, because the reused connection of the first attempt had been closed.
+    is_second: bool,
 }
 
 /// The response headers, and the source of the body.
 struct Received {
     response: Response<Incoming>,
     connection: ConnectionShare,
-}
-
-/// The result of sending a request on a reused connection.
-enum Reused {
-    Received(Received),
-    /// The request must be sent again on a new connection.
-    Lost(OutgoingRequest),
 }
 
 /// Why an attempt to send a request failed.
@@ -132,134 +121,110 @@ impl From<ForwardError> for AttemptError {
     }
 }
 
+impl AttemptError {
+    /// The error of an attempt that is the last one.
+    fn into_error(self) -> ForwardError {
+        match self.unsent {
+            Some(unsent) => with_unsent(self.error, unsent),
+            None => self.error,
+        }
+    }
+}
+
 impl ForwardAttempt {
     async fn run(
         mut self,
         mut request: OutgoingRequest,
-        stripped: usize,
     ) -> Result<Response<RelayBody>, ForwardError> {
+        let Destination { upstream, stripped, .. } = &self.destination;
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let upgrade = client.filter(|_| wants_websocket(&request));
         let has_upgrade = upgrade.is_some();
-        if headers::rewrite_request(&mut request, &self.upstream, stripped, has_upgrade).is_err() {
+        if headers::rewrite_request(&mut request, upstream, *stripped, has_upgrade).is_err() {
             let error = ForwardError::new(Ending::Rejected(RejectReason::BadRequest));
             return Err(with_unsent(error, request));
         }
         let sent = self.send(request, has_upgrade).await;
-        let limits = self.upstream.config().header_limits;
+        let upstream = &self.destination.upstream;
+        let limits = upstream.config().header_limits;
         match sent.and_then(|received| received.if_expected(has_upgrade, limits)) {
             Ok(received) => {
-                self.upstream.log_response();
+                upstream.log_response();
                 Ok(self.respond(received, upgrade))
             }
             Err(error) => {
-                self.upstream.log_failure(&error);
-                Err(ForwardError { upstream: Some(self.upstream.config().name.clone()), ..error })
+                upstream.log_failure(&error);
+                Err(ForwardError { upstream: Some(upstream.config().name.clone()), ..error })
             }
         }
     }
 
     /// Sends the request within its time limits. If a reused connection turns out to be closed and [`Retry`] allows a
-    /// repetition, sends the request a second time on a new connection.
+    /// repetition, sends the request a second time, on another connection. There is no third attempt.
     async fn send(
         &mut self,
-        request: OutgoingRequest,
+        mut request: OutgoingRequest,
         upgrade: bool,
     ) -> Result<Received, ForwardError> {
         let begun = clock::now();
         // An upgraded connection is not pooled, and its request could not be repeated.
-        let idle = if upgrade { None } else { self.upstream.pool.take() };
-        // The futures of new connections are large, and most requests reuse a connection.
-        let Some(connection) = idle else {
-            return Box::pin(self.connect_and_send(request, upgrade, begun)).await;
-        };
-        let (connection, connected) = UpstreamConnection::reused(connection);
-        self.report_sent(connected, &request);
-        match self.send_repeatable(connection, request, upgrade).await? {
-            Reused::Received(received) => Ok(received),
-            Reused::Lost(request) => Box::pin(self.send_again(request, upgrade, begun)).await,
+        let mut idle = if upgrade { None } else { self.destination.upstream.pool.take() };
+        loop {
+            let (connection, connected) = match idle.take().map(UpstreamConnection::reused) {
+                Some(reused) => reused,
+                None => {
+                    let lost = self.is_second.then(|| clock::now() - begun);
+                    // The futures of new connections are large, and most requests reuse a connection.
+                    let (connection, mut connected, unsent) =
+                        Box::pin(self.connect(request)).await?;
+                    request = unsent;
+                    // The time of the first attempt counts as a wait for the connection.
+                    if let Some(lost) = lost {
+                        connected.wait = Some(lost + connected.wait.unwrap_or_default());
+                    }
+                    (connection, connected)
+                }
+            };
+            let may_fail_again = connected.reused && !self.is_second;
+            self.report_sent(connected, &request);
+            let copy = if may_fail_again { self.copy(&mut request) } else { None };
+            let failed = match self.attempt(connection, request, upgrade).await {
+                Ok(received) => return Ok(received),
+                Err(failed) if may_fail_again => failed,
+                Err(failed) => return Err(failed.into_error()),
+            };
+            request = self.repetition(failed, copy)?;
+            self.is_second = true;
         }
     }
 
-    /// Sends the request on a new connection, or on an HTTP/2 connection that is open or being opened.
-    async fn connect_and_send(
-        &mut self,
-        request: OutgoingRequest,
-        upgrade: bool,
-        begun: MonotonicInstant,
-    ) -> Result<Received, ForwardError> {
-        let (connection, connected, request) = self.connect(request).await?;
-        let is_reused = connected.reused;
-        self.report_sent(connected, &request);
-        if !is_reused {
-            return self.send_once(connection, request, upgrade).await;
-        }
-        match self.send_repeatable(connection, request, upgrade).await? {
-            Reused::Received(received) => Ok(received),
-            Reused::Lost(request) => self.send_again(request, upgrade, begun).await,
-        }
-    }
-
-    /// Sends a request again, on another connection. `begun` is the start of the first attempt, whose time counts as a
-    /// wait for the connection.
-    async fn send_again(
-        &mut self,
-        request: OutgoingRequest,
-        upgrade: bool,
-        begun: MonotonicInstant,
-    ) -> Result<Received, ForwardError> {
-        let lost = clock::now() - begun;
-        let (connection, connected, request) = self.connect(request).await?;
-        let wait = Some(lost + connected.wait.unwrap_or_default());
-        self.report_sent(ConnectTimings { wait, ..connected }, &request);
-        self.send_once(connection, request, upgrade).await
-    }
-
-    /// Sends the request once. After a failure, there is no second attempt.
-    async fn send_once(
-        &self,
-        connection: UpstreamConnection,
-        request: OutgoingRequest,
-        upgrade: bool,
-    ) -> Result<Received, ForwardError> {
-        let attempt = self.attempt(connection, request, upgrade).await;
-        attempt.map_err(|AttemptError { error, unsent, .. }| match unsent {
-            Some(unsent) => with_unsent(error, unsent),
-            None => error,
-        })
-    }
-
-    /// Sends the request on a reused connection.
-    async fn send_repeatable(
-        &mut self,
-        connection: UpstreamConnection,
-        mut request: OutgoingRequest,
-        upgrade: bool,
-    ) -> Result<Reused, ForwardError> {
-        let retry = self.upstream.config().retry;
-        let repeatable = match retry {
-            Retry::Safe | Retry::Always => RepeatableRequest::copy(&mut request).map(Box::new),
+    /// Keeps what a second attempt needs, unless only an unsent request may be sent again.
+    fn copy(&self, request: &mut OutgoingRequest) -> Option<Box<RepeatableRequest>> {
+        match self.destination.upstream.config().retry {
+            Retry::Safe | Retry::Always => RepeatableRequest::copy(request).map(Box::new),
             Retry::Never => None,
-        };
-        let failed = match self.attempt(connection, request, upgrade).await {
-            Ok(received) => return Ok(Reused::Received(received)),
-            Err(failed) => failed,
-        };
-        if let Some(unsent) = failed.unsent {
-            return Ok(Reused::Lost(unsent));
         }
-        let may_repeat = |request: &RepeatableRequest| match retry {
+    }
+
+    /// The request for the second attempt, or the error of the first one if [`Retry`] allows no second attempt.
+    fn repetition(
+        &self,
+        failed: AttemptError,
+        copy: Option<Box<RepeatableRequest>>,
+    ) -> Result<OutgoingRequest, ForwardError> {
+        if let Some(unsent) = failed.unsent {
+            return Ok(unsent);
+        }
+        let upstream = &self.destination.upstream;
+        let may_repeat = |request: &RepeatableRequest| match upstream.config().retry {
             Retry::Safe => failed.is_unread || request.is_idempotent(),
             Retry::Always => true,
             Retry::Never => false,
         };
-        let again = repeatable.filter(|request| failed.is_lost && may_repeat(request));
-        let Some(request) = again.and_then(|request| request.into_request()) else {
-            return Err(failed.error);
-        };
-        self.upstream.health.count_retry();
-        self.is_repeated = true;
-        Ok(Reused::Lost(request))
+        let copy = copy.filter(|request| failed.is_lost && may_repeat(request));
+        let request = copy.and_then(|request| request.into_request()).ok_or(failed.error)?;
+        upstream.health.count_retry();
+        Ok(request)
     }
 
     /// Opens a connection. Reads the request body ahead at the same time, so that the observer has the request even
@@ -272,13 +237,13 @@ impl ForwardAttempt {
         let connecting = async {
             tokio::select! {
                 biased;
-                connected = self.upstream.connect() => connected.map_err(connect_error),
+                connected = self.destination.upstream.connect() => connected.map_err(connect_error),
                 () = buffered_body::read_ahead_until_failure(body) => {
                     Err(ForwardError::new(Ending::RequestBodyFailed))
                 }
             }
         };
-        let connected = match self.deadline {
+        let connected = match self.destination.deadline {
             None => connecting.await,
             Some(deadline) => tokio::time::timeout_at(deadline, connecting)
                 .await
@@ -349,7 +314,7 @@ impl ForwardAttempt {
         mut request: OutgoingRequest,
     ) -> Result<Received, AttemptError> {
         headers::convert_to_http1(&mut request);
-        let pool = &self.upstream.pool;
+        let pool = &self.destination.upstream.pool;
         let sent = connection.send(request).await;
         match sent.map_err(|error| self.attempt_error(error)) {
             Ok(response) => {
@@ -380,12 +345,12 @@ impl ForwardAttempt {
         response: &Response<Incoming>,
     ) -> ConnectionShare {
         // During a second attempt, `is_uploaded` can be true because of the first one.
-        if self.is_repeated || !self.observer.is_uploaded() {
+        if self.is_second || !self.observer.is_uploaded() {
             connection.detach();
             return ConnectionShare::Detached;
         }
         let is_reusable = !headers::has_ambiguous_length(response);
-        let pool = is_reusable.then(|| Arc::clone(&self.upstream.pool));
+        let pool = is_reusable.then(|| Arc::clone(&self.destination.upstream.pool));
         ConnectionShare::Http1(connection, pool)
     }
 
@@ -416,9 +381,9 @@ impl ForwardAttempt {
 
     /// Returns the earlier of the two limits for the response headers: the headers timeout and the total timeout.
     fn head_limit(&self) -> Option<(Instant, TimeoutKind)> {
-        let head = self.upstream.config().timeouts.response_header;
+        let head = self.destination.upstream.config().timeouts.response_header;
         let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));
-        let total = self.deadline.map(|deadline| (deadline, TimeoutKind::Total));
+        let total = self.destination.deadline.map(|deadline| (deadline, TimeoutKind::Total));
         head.into_iter().chain(total).min_by_key(|(at, _)| *at)
     }
 
@@ -430,19 +395,20 @@ impl ForwardAttempt {
         } else {
             Ending::UpstreamFailed(UpstreamFailure::BeforeResponse)
         };
-        let limits = self.upstream.config().header_limits;
+        let limits = self.destination.upstream.config().header_limits;
         let cause = if error.is_parse_too_large() {
             format!("its headers exceed the limits of {limits}")
         } else if http2::has_invalid_headers(error) {
             format!("its headers are malformed, or far exceed the limits of {limits}")
         } else {
-            with_scheme_hint(error.to_string(), self.upstream.config().tls)
+            with_scheme_hint(error.to_string(), self.destination.upstream.config().tls)
         };
         ForwardError::with_cause(ending, cause)
     }
 
     fn respond(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<RelayBody> {
-        let Self { upstream, observer, permit, deadline, shutdown, is_repeated: _ } = self;
+        let Self { destination, observer, shutdown, is_second: _ } = self;
+        let Destination { upstream, permit, deadline, .. } = destination;
         let Received { mut response, connection } = received;
         let limits = BodyTimeouts { idle: upstream.config().timeouts.idle, deadline };
         let switched = response.extensions_mut().remove::<OnUpgrade>();
@@ -475,10 +441,12 @@ fn with_unsent(error: ForwardError, request: OutgoingRequest) -> ForwardError {
     error.with_unsent(request.map(SentBody::into_upload))
 }
 
-fn connect_error(error: connect::Error) -> ForwardError {
+fn connect_error(error: connect::ConnectError) -> ForwardError {
     match error {
-        connect::Error::TimedOut => ForwardError::new(Ending::TimedOut(TimeoutKind::Connect)),
-        connect::Error::Failed(failure, cause) => {
+        connect::ConnectError::TimedOut => {
+            ForwardError::new(Ending::TimedOut(TimeoutKind::Connect))
+        }
+        connect::ConnectError::Failed(failure, cause) => {
             ForwardError::with_cause(Ending::UpstreamFailed(failure), cause)
         }
     }
@@ -500,9 +468,7 @@ mod tests {
     /// glibc caches freed memory per thread only up to 1,032 bytes.
     #[test]
     fn the_future_of_a_request_is_small() {
-        fn future_size<F: Future>(
-            _: impl FnOnce(ForwardAttempt, OutgoingRequest, usize) -> F,
-        ) -> usize {
+        fn future_size<F: Future>(_: impl FnOnce(ForwardAttempt, OutgoingRequest) -> F) -> usize {
             size_of::<F>()
         }
         let size = future_size(ForwardAttempt::run);

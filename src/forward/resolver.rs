@@ -40,11 +40,11 @@ static SYSTEM: LazyLock<Resolver> = LazyLock::new(|| Resolver::with(resolve_by_s
 /// Resolves host names with the function that was passed to [`Resolver::new`], or with that of the system. Each new
 /// connection needs an answer.
 #[derive(Clone)]
-pub struct Resolver(Arc<Shared>);
+pub struct Resolver(Arc<SharedResolver>);
 
 type LookupFunction = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-struct Shared {
+struct SharedResolver {
     resolve: Box<LookupFunction>,
     /// The lookups that run, by host name. Bounded, because the names come from the configuration.
     running: Mutex<HashMap<String, Vec<Lookup>>>,
@@ -73,7 +73,7 @@ impl Resolver {
     }
 
     fn with(resolve: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Shared { resolve: Box::new(resolve), running: Mutex::default() }))
+        Self(Arc::new(SharedResolver { resolve: Box::new(resolve), running: Mutex::default() }))
     }
 
     /// Returns the resolver of the system.

@@ -12,7 +12,7 @@ use tower::Service;
 
 use super::body::RelayBody;
 use super::error::ForwardError;
-use super::open::ObservedRequest;
+use super::request::{ForwardRequest, RejectedRequest};
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
@@ -39,9 +39,9 @@ pin_project! {
     }
 }
 
-impl<S> Service<ObservedRequest> for Respond<S>
+impl<S> Service<Result<ForwardRequest, RejectedRequest>> for Respond<S>
 where
-    S: Service<ObservedRequest, Response = Response<RelayBody>, Error = ForwardError>,
+    S: Service<ForwardRequest, Response = Response<RelayBody>, Error = ForwardError>,
 {
     type Response = Response<RelayBody>;
     type Error = Infallible;
@@ -52,9 +52,23 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: ObservedRequest) -> Self::Future {
-        let observer = request.observer().clone();
-        RespondFuture::Forwarding { inner: self.inner.call(request), observer }
+    fn call(&mut self, request: Result<ForwardRequest, RejectedRequest>) -> Self::Future {
+        match request {
+            Ok(request) => {
+                let observer = request.http.body().observer().clone();
+                RespondFuture::Forwarding { inner: self.inner.call(request), observer }
+            }
+            Err(RejectedRequest { http, reason }) => {
+                let observer = http.body().observer().clone();
+                RespondFuture::failed(ForwardError::rejected(reason, http), observer)
+            }
+        }
+    }
+}
+
+impl<F> RespondFuture<F> {
+    fn failed(error: ForwardError, observer: RequestObserver) -> Self {
+        Self::Failed { response: Box::pin(Failure { error, observer }.into_response()) }
     }
 }
 
@@ -66,16 +80,16 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let failure = match self.as_mut().project() {
+            let failed = match self.as_mut().project() {
                 RespondProjection::Forwarding { inner, observer } => match ready!(inner.poll(cx)) {
                     Ok(response) => return Poll::Ready(Ok(response)),
-                    Err(error) => Failure { error, observer: observer.clone() },
+                    Err(error) => Self::failed(error, observer.clone()),
                 },
                 RespondProjection::Failed { response } => {
                     return response.as_mut().poll(cx).map(Ok);
                 }
             };
-            self.set(Self::Failed { response: Box::pin(failure.into_response()) });
+            self.set(failed);
         }
     }
 }

@@ -93,7 +93,7 @@ impl Upstream {
     /// Opens an HTTP/1.1 connection, or takes one stream of an HTTP/2 connection.
     pub(super) async fn connect(
         &self,
-    ) -> Result<(UpstreamConnection, ConnectTimings), connect::Error> {
+    ) -> Result<(UpstreamConnection, ConnectTimings), connect::ConnectError> {
         match self.config().protocol {
             Protocol::Http1 => {
                 let (stream, connected) = self.connector.connect().await?;

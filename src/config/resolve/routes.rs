@@ -11,7 +11,7 @@ use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::value::ByteSize;
 use crate::config::{RunArgs, raw};
 use crate::forward;
-use crate::route::{self, ConcurrencyLimit, TraceHeaders};
+use crate::forward::{ConcurrencyLimit, RouteConfig, TraceHeaders};
 use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicy, Redactor};
 use tokengauge_llm::dialect;
 use tokengauge_telemetry::MAX_CONFIGURED;
@@ -31,7 +31,7 @@ const MAX_REDACT_PATTERNS: usize = 64;
 /// Upstreams and the routes to them.
 pub(super) struct Routing {
     pub(super) upstreams: Upstreams,
-    pub(super) routes: Vec<route::Config>,
+    pub(super) routes: Vec<RouteConfig>,
     /// Names of all routes, including invalid ones. A reference to an invalid route then causes no second error.
     pub(super) route_names: Vec<String>,
     pub(super) contents: content::CapturePolicies,
@@ -193,7 +193,7 @@ struct RouteResolver<'a> {
     /// Default for routes that do not set this value.
     trace: TraceHeaders,
     errors: &'a mut ErrorCollector,
-    routes: Vec<route::Config>,
+    routes: Vec<RouteConfig>,
     names: Vec<String>,
     contents: Vec<(Label, CapturePolicy)>,
 }
@@ -202,7 +202,7 @@ impl<'a> RouteResolver<'a> {
     fn add(&mut self, written: &mut Spanned<raw::Route>) {
         let name = self.name(written);
         let (host, prefix) = self.conditions(&mut written.value.r#match);
-        let is_same = |other: &&route::Config| (&other.host, &other.prefix) == (&host, &prefix);
+        let is_same = |other: &&RouteConfig| (&other.host, &other.prefix) == (&host, &prefix);
         if let Some(other) = self.routes.iter().find(is_same) {
             let message = format!(
                 "route \"{}\" matches the same requests, so this one is never used; remove it or change its match",
@@ -270,7 +270,7 @@ impl<'a> RouteResolver<'a> {
         written: &mut Spanned<raw::Route>,
         host: Option<String>,
         prefix: String,
-    ) -> Option<route::Config> {
+    ) -> Option<RouteConfig> {
         let Spanned { value, node } = written;
         if let Some(Spanned { value: true, node }) = value.strip_prefix.as_ref()
             && prefix.is_empty()
@@ -303,7 +303,7 @@ impl<'a> RouteResolver<'a> {
             first_token_after: stall.first_token_after.or_time(RouteFacts::FIRST_TOKEN_AFTER),
         };
         value.name = Field::from_value(name);
-        Some(route::Config {
+        Some(RouteConfig {
             facts: Arc::new(facts),
             host,
             prefix,

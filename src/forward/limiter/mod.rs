@@ -9,19 +9,40 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::route::ConcurrencyLimit;
 use tokengauge_types::sync::lock;
+
+/// The concurrency limit of a route. Requests beyond the limit wait in a queue. If the queue is full, they are rejected
+/// with status 429.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ConcurrencyLimit {
+    /// Maximum number of running requests in this process.
+    pub max_in_flight: usize,
+    /// Maximum number of queued requests.
+    pub max_queue: usize,
+    /// Maximum time that a request waits in the queue.
+    pub queue_timeout: Duration,
+}
+
+impl ConcurrencyLimit {
+    /// Default maximum number of queued requests: eight batches of one busy engine. In a longer queue, the last
+    /// requests would time out before they are forwarded.
+    pub const DEFAULT_MAX_QUEUE: usize = 64;
+    /// Default maximum time in the queue. People wait about this long for the first token. A client that retries later
+    /// finds a shorter queue.
+    pub const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+}
 
 /// Concurrency limiter of one route. Admits a request if a permit is free. Other requests are queued in the order of
 /// arrival.
 #[derive(Debug)]
-pub struct ConcurrencyLimiter(Mutex<State>);
+pub struct ConcurrencyLimiter(Mutex<LimiterState>);
 
 #[derive(Debug)]
-struct State {
+struct LimiterState {
     /// The current limit. `None` if a reload has removed the limit of the route. Every request is then admitted.
     limit: Option<ConcurrencyLimit>,
     /// Number of admitted requests that have not ended. Exceeds the limit only after a reload has lowered the limit.
@@ -59,7 +80,7 @@ pub enum Entry {
 
 impl ConcurrencyLimiter {
     pub(super) fn new(limit: ConcurrencyLimit) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State {
+        Arc::new(Self(Mutex::new(LimiterState {
             limit: Some(limit),
             running: 0,
             waiting: BTreeMap::new(),
@@ -122,12 +143,12 @@ impl ConcurrencyLimiter {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LimiterState> {
         lock(&self.0)
     }
 }
 
-impl State {
+impl LimiterState {
     /// Admits the first queued request if a permit is free.
     fn admit_next(&mut self) -> Option<oneshot::Sender<()>> {
         let most = self.limit.map_or(usize::MAX, |limit| limit.max_in_flight);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokengauge::route::ConcurrencyLimit;
+use tokengauge::forward::ConcurrencyLimit;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 

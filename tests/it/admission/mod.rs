@@ -10,7 +10,7 @@ mod waiting;
 use std::cell::Cell;
 use std::time::Duration;
 
-use tokengauge::route::ConcurrencyLimit;
+use tokengauge::forward::ConcurrencyLimit;
 use tokengauge_observe::{InFlightRequests, Observer};
 
 /// Timeout for waiting until gauges have the expected values. A test then fails and shows the wrong values.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokengauge::route::ConcurrencyLimit;
+use tokengauge::forward::ConcurrencyLimit;
 use tokengauge_types::event::{Direction, ObserverEvent, TimestampedEvent};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;

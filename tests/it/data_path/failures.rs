@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokengauge::route::ConcurrencyLimit;
+use tokengauge::forward::ConcurrencyLimit;
 use tokengauge_listen::Address;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};

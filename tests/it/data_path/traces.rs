@@ -1,8 +1,8 @@
 //! Tests trace headers on their way upstream. They pass unchanged, or with the proxy's span as the parent and no other
 //! change.
 
+use tokengauge::forward::TraceHeaders;
 use tokengauge::forward::{Propagation, Propagator};
-use tokengauge::route::TraceHeaders;
 
 use crate::support::{Backend, Setup, lines};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokengauge::route::ConcurrencyLimit;
+use tokengauge::forward::ConcurrencyLimit;
 use tokengauge_types::clock;
 use tokengauge_types::event::Direction;
 use tokio::net::TcpStream;

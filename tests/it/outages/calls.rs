@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokengauge::route::ConcurrencyLimit;
+use tokengauge::forward::ConcurrencyLimit;
 use tokio::net::TcpStream;
 
 use super::table::{Row, has_stalled};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokengauge::forward::{self, Forwarder, Identity, Propagation, RouteTable, Upstream, identity};
-use tokengauge::route::{self, ConcurrencyLimit, RouteMatcher, TraceHeaders};
+use tokengauge::forward::{ConcurrencyLimit, RouteConfig, RouteMatcher, TraceHeaders};
 use tokengauge_listen::{Address, Connections, Listener, Peer, Workers};
 use tokengauge_observe::tee::{self, Batch, ObservationChannel};
 use tokengauge_types::event::{
@@ -133,7 +133,7 @@ pub struct Proxy {
     pub channel: Arc<ObservationChannel>,
     pub forwarder: Arc<Forwarder>,
     ways: Arc<ArcSwap<RouteTable>>,
-    route: route::Config,
+    route: RouteConfig,
     upstream: Arc<Upstream>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Connections>,
@@ -188,7 +188,7 @@ impl Setup {
             ..facts("route")
         };
         let facts = Arc::new(facts);
-        let route = route::Config {
+        let route = RouteConfig {
             facts: Arc::clone(&facts),
             host: None,
             strip: true,
@@ -268,7 +268,7 @@ impl Proxy {
 
     /// Changes the route's concurrency limit, as a reload would.
     pub fn limit(&self, admission: Option<ConcurrencyLimit>) {
-        let route = route::Config { admission, ..self.route.clone() };
+        let route = RouteConfig { admission, ..self.route.clone() };
         let table = RouteMatcher::new(vec![route]).unwrap();
         let upstreams = vec![Arc::clone(&self.upstream)];
         let before = self.ways.load_full();
