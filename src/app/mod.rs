@@ -114,7 +114,7 @@ pub enum StartError {
     #[error(transparent)]
     Scrape(#[from] scrape::Error),
     #[error(transparent)]
-    Budgets(#[from] slo_state::Error),
+    Budgets(#[from] slo_state::SloStateError),
     #[error("cannot start the observer thread: {0}")]
     Observer(std::io::Error),
 }
@@ -278,14 +278,14 @@ impl App {
                 continue;
             };
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            if connections.finish(left).await > 0 {
+            if connections.drain(left).await > 0 {
                 open.push(connections);
             }
         }
         let aborted = core.channel.open_exchanges();
         forwarder.abort();
         for connections in open {
-            connections.cut().await;
+            connections.abort().await;
         }
         heartbeats.iter().for_each(JoinHandle::abort);
         core.await_last_exchanges().await;
@@ -395,7 +395,7 @@ fn requests(
     config: &Config,
     limiter: Arc<CardinalityLimiter>,
     sinks: Sinks,
-) -> Result<InFlightRequests, slo_state::Error> {
+) -> Result<InFlightRequests, slo_state::SloStateError> {
     let mut requests = InFlightRequests::new(config.slos.clone(), limiter, sinks);
     requests.budget = Budget::new(config.observer_memory / 2);
     enable_tcp_info(&mut requests);

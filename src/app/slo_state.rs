@@ -42,7 +42,7 @@ const MODE: u32 = 0o640;
 
 /// The reason why the state file prevents the start of the proxy.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SloStateError {
     #[error("slo_state: {0} is not a regular file; write the path of one")]
     NotAFile(PathBuf),
     #[error("slo_state: {0} is invalid ({1}) and cannot be renamed: {2}; move it away")]
@@ -74,9 +74,9 @@ pub enum Rejection {
 
 /// Reads the file at `path` into `requests`, if the file exists. Then writes the file, so that a missing permission is
 /// found before there is data to lose.
-pub(super) fn restore(path: &Path, requests: &mut InFlightRequests) -> Result<(), Error> {
+pub(super) fn restore(path: &Path, requests: &mut InFlightRequests) -> Result<(), SloStateError> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(Error::NotAFile(path.to_owned()));
+        return Err(SloStateError::NotAFile(path.to_owned()));
     }
     match read_into(path, requests) {
         Ok(None) => {}
@@ -87,11 +87,13 @@ pub(super) fn restore(path: &Path, requests: &mut InFlightRequests) -> Result<()
         ),
         Err(rejection) => match rename_rejected(path) {
             Ok(renamed) => self_telemetry::slo_state_rejected(&rejection, &renamed),
-            Err(error) => return Err(Error::CannotRename(path.to_owned(), rejection, error)),
+            Err(error) => {
+                return Err(SloStateError::CannotRename(path.to_owned(), rejection, error));
+            }
         },
     }
     let state = requests.slos.state(clock::now(), clock::wall_now());
-    write(path, &state).map_err(|error| Error::Unwritable(path.to_owned(), error))
+    write(path, &state).map_err(|error| SloStateError::Unwritable(path.to_owned(), error))
 }
 
 fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Restored>, Rejection> {
@@ -204,7 +206,7 @@ pub(super) struct SloStateWriter {
 }
 
 impl SloStateWriter {
-    pub(super) fn start(path: PathBuf, observer: Arc<Observer>) -> Result<Self, Error> {
+    pub(super) fn start(path: PathBuf, observer: Arc<Observer>) -> Result<Self, SloStateError> {
         let (stop, stop_receiver) = sync_channel(0);
         let (result_sender, last_result) = sync_channel(1);
         let run = move || {
@@ -214,8 +216,9 @@ impl SloStateWriter {
                     Err(RecvTimeoutError::Timeout) => false,
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
                 };
-                let state = observer
-                    .with_current_state(|requests, at| requests.slos.state(at, clock::wall_now()));
+                let state = observer.with_current_state(|requests, at| {
+                    requests.slos.state(at, clock::wall_now())
+                });
                 let written = write(&path, &state);
                 log_transition(&written, &mut is_failing);
                 if is_last {
@@ -226,7 +229,7 @@ impl SloStateWriter {
             }
         };
         let builder = thread::Builder::new().name("slo-state".into());
-        builder.spawn(run).map_err(Error::Thread)?;
+        builder.spawn(run).map_err(SloStateError::Thread)?;
         Ok(Self { stop, last_result })
     }
 

@@ -67,11 +67,11 @@ pub enum Error {
 /// Scrapes all endpoints, each at its own interval. Dropping this value stops all scrapes.
 pub struct Scraper {
     sink: Arc<Sink>,
-    state: Mutex<State>,
+    state: Mutex<ScraperState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ScraperState {
     /// Runtime of the scrape tasks. `None` until there is an endpoint, so that a proxy without endpoints has no extra
     /// thread.
     runtime: Option<Runtime>,
@@ -95,7 +95,7 @@ impl Scraper {
     /// Returns the same errors as [`start`](Self::start). If there is an error, the endpoints do not change.
     pub fn reload(&self, endpoints: &[Config]) -> Result<(), Error> {
         let mut state = lock(&self.state);
-        let State { runtime, tasks } = &mut *state;
+        let ScraperState { runtime, tasks } = &mut *state;
         let is_new = |config: &&Config| !tasks.iter().any(|(known, _)| known == *config);
         let set_up = |config: &Config| match HttpProbe::new(&config.to, ACCEPT, MAX_PAGE_BYTES) {
             Ok(probe) => Ok((config.clone(), probe)),

@@ -27,7 +27,7 @@ use super::replay::ReplayStream;
 use super::request_limit::RequestLimit;
 use super::service::{CountingService, HeaderSettings, RequestSettings};
 use super::socket::Accepted;
-use super::state::{ListenerState, Phase, PhaseWatcher};
+use super::state::{ListenerPhase, ListenerState, PhaseWatcher};
 use super::stream_task::StreamExecutor;
 use super::timer::{Expired, WaitLimits, WaitTimer};
 use super::tls::Acceptor;
@@ -231,7 +231,7 @@ impl Client {
     ) -> Option<T> {
         tokio::select! {
             opened = tokio::time::timeout(limit, opening) => opened.ok()?.ok(),
-            () = self.watcher.wait_for(Phase::Finishing) => None,
+            () = self.watcher.wait_for(ListenerPhase::ClosingAll) => None,
         }
     }
 }
@@ -245,7 +245,7 @@ trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
     type Transport: Transport;
 
     /// Closes the connection after its current response, or immediately if no request is active.
-    fn finish(&mut self);
+    fn drain(&mut self);
 
     /// After the connection has ended, returns its stream for an orderly close. `None` if no orderly close is needed.
     fn into_stream(self) -> Option<ClientStream<Self::Transport>>;
@@ -261,7 +261,7 @@ where
 
     type Transport = T;
 
-    fn finish(&mut self) {
+    fn drain(&mut self) {
         Pin::new(self).graceful_shutdown();
     }
 
@@ -282,7 +282,7 @@ where
 
     type Transport = T;
 
-    fn finish(&mut self) {
+    fn drain(&mut self) {
         self.as_mut().graceful_shutdown();
     }
 
@@ -338,21 +338,23 @@ impl<C: Graceful> Serving<C> {
     }
 
     /// Applies a new phase of the listener. Returns whether the connection must end immediately.
-    fn enter(&mut self, phase: Phase) -> bool {
-        if phase > Phase::Serving && !C::REPORTS_UNPROCESSED {
+    fn enter(&mut self, phase: ListenerPhase) -> bool {
+        if phase > ListenerPhase::Serving && !C::REPORTS_UNPROCESSED {
             self.exchanges.close();
         }
         self.end = match (phase, self.end) {
-            (Phase::Cut, _) => return true,
-            (_, Shutdown::Started) | (Phase::Serving, _) => self.end,
+            (ListenerPhase::Aborting, _) => return true,
+            (_, Shutdown::Started) | (ListenerPhase::Serving, _) => self.end,
             // An idle HTTP/1 connection may serve one more exchange. Closing the connection now could lose a
             // request that is in transit.
-            (Phase::Draining, _) if !C::REPORTS_UNPROCESSED => {
+            (ListenerPhase::Draining, _) if !C::REPORTS_UNPROCESSED => {
                 Shutdown::Unless { started: self.exchanges.finished() }
             }
-            (Phase::Draining | Phase::ClosingIdle, _) => Shutdown::Unless { started: 0 },
-            (Phase::Finishing, _) => {
-                self.finish();
+            (ListenerPhase::Draining | ListenerPhase::ClosingIdle, _) => {
+                Shutdown::Unless { started: 0 }
+            }
+            (ListenerPhase::ClosingAll, _) => {
+                self.drain();
                 Shutdown::Started
             }
         };
@@ -367,15 +369,15 @@ impl<C: Graceful> Serving<C> {
             Shutdown::Open | Shutdown::Started => false,
         };
         if due {
-            self.finish();
+            self.drain();
             self.end = Shutdown::Started;
         }
         due
     }
 
-    fn finish(&mut self) {
+    fn drain(&mut self) {
         if let Some(open) = &mut self.open {
-            open.connection.finish();
+            open.connection.drain();
         }
     }
 
@@ -383,7 +385,7 @@ impl<C: Graceful> Serving<C> {
     /// request is active.
     fn end_stuck(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.end != Shutdown::Started {
-            self.finish();
+            self.drain();
             self.end = Shutdown::Started;
             if self.poll_connection(cx).is_ready() {
                 return Poll::Ready(());
@@ -439,7 +441,7 @@ async fn close<T: Transport>(
 ) {
     tokio::select! {
         () = stream.close(leftover) => {}
-        () = watcher.wait_for(Phase::Cut) => {}
+        () = watcher.wait_for(ListenerPhase::Aborting) => {}
     }
 }
 
@@ -465,7 +467,7 @@ impl<C: Graceful> Future for Serving<C> {
             match ready!(this.timer.poll(&this.exchanges, is_closing, cx)) {
                 Expired::Header | Expired::Delivery => return Poll::Ready(()),
                 Expired::Idle => {
-                    this.finish();
+                    this.drain();
                     this.end = Shutdown::Started;
                     if this.poll_connection(cx).is_ready() {
                         return Poll::Ready(());

@@ -4,11 +4,17 @@
 //! [`Connections`]. The exchanges on these connections may continue for a grace period before the connections
 //! are closed:
 //!
-//! ```text
-//! let connections = listener.serve(service_for, workers, shutdown).await;  // no longer accepting
-//! let left = connections.finish(drain).await;                              // those still open when the time was up
-//! forwarder.cut();                                                         // the proxy cut what ends from here on
-//! connections.cut().await;
+//! ```no_run
+//! # use std::time::Duration;
+//! # use tokengauge_listen::{Handler, Listener, Workers};
+//! # async fn serve<H: Handler>(listener: Listener, handler: H, workers: Workers, stop: impl Future<Output = ()>) {
+//! // Accepts connections until `stop` completes.
+//! let connections = listener.serve(handler, workers, stop).await;
+//! // Waits for the end of their requests, for at most 30 s.
+//! let left = connections.drain(Duration::from_secs(30)).await;
+//! println!("{left} connections are aborted");
+//! connections.abort().await;
+//! # }
 //! ```
 
 mod active_exchanges;
@@ -63,7 +69,7 @@ use self::connection::{Client, Server};
 use self::limit::Limit;
 use self::log_throttle::LogThrottle;
 use self::socket::Socket;
-use self::state::{ListenerState, Phase};
+use self::state::{ListenerPhase, ListenerState};
 use self::tls::Acceptor;
 use tokengauge_types::tcp::TcpConnection;
 
@@ -298,7 +304,7 @@ impl Listener {
             () = shutdown => {}
         }
         drop(self);
-        state.enter(Phase::Finishing);
+        state.enter(ListenerPhase::ClosingAll);
         Connections(state)
     }
 
@@ -347,13 +353,13 @@ impl ConnectionDrain {
     /// connection serves one more request first. No request is lost, because HTTP/1.1 responses carry `Connection:
     /// close` and HTTP/2 clients receive a `GOAWAY`.
     pub fn close_after_exchange(&self) {
-        self.0.enter(Phase::Draining);
+        self.0.enter(ListenerPhase::Draining);
     }
 
     /// Closes idle connections immediately if they have served a request. Other idle connections may serve one request
     /// first.
     pub fn close_idle(&self) {
-        self.0.enter(Phase::ClosingIdle);
+        self.0.enter(ListenerPhase::ClosingIdle);
     }
 }
 
@@ -361,7 +367,7 @@ impl ConnectionDrain {
 ///
 /// A WebSocket counts as open until the handler drops its upgraded connection.
 #[derive(Debug)]
-#[must_use = "connections go on until they are cut"]
+#[must_use = "connections go on until they are aborted"]
 pub struct Connections(Arc<ListenerState>);
 
 impl Connections {
@@ -372,7 +378,7 @@ impl Connections {
 
     /// Waits until all connections have ended, for at most `limit`. Returns the number of connections that are still
     /// open.
-    pub async fn finish(&self, limit: Duration) -> usize {
+    pub async fn drain(&self, limit: Duration) -> usize {
         match tokio::time::timeout(limit, self.0.empty()).await {
             Ok(()) => 0,
             Err(_) => self.count(),
@@ -380,8 +386,8 @@ impl Connections {
     }
 
     /// Closes the remaining connections and waits until all have ended. The handler must close WebSockets itself.
-    pub async fn cut(self) {
-        self.0.enter(Phase::Cut);
+    pub async fn abort(self) {
+        self.0.enter(ListenerPhase::Aborting);
         self.0.empty().await;
     }
 }

@@ -138,8 +138,8 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut response = match &mut self.inner {
-            Ok(inner) => ready!(Pin::new(inner).poll(cx))?.map(State::Open),
-            Err(rejection) => rejection.response().map(|body| State::Local(Some(body))),
+            Ok(inner) => ready!(Pin::new(inner).poll(cx))?.map(BodyState::Open),
+            Err(rejection) => rejection.response().map(|body| BodyState::Local(Some(body))),
         };
         let (mut active, protocol) =
             self.active.take().expect("the future is not polled after its end");
@@ -206,7 +206,7 @@ fn json_response(status: StatusCode, body: Bytes) -> Response<Bytes> {
 /// counts as active until this body is dropped.
 #[derive(Debug)]
 pub(super) struct CountedBody<B: TimedResponse, P: Protocol> {
-    state: State<B>,
+    state: BodyState<B>,
     active: ActiveExchange,
     /// Whether the response is a 304 with a `Content-Length` header. Such a response has no body, but hyper keeps the
     /// header only if the body reports an unknown length.
@@ -215,14 +215,14 @@ pub(super) struct CountedBody<B: TimedResponse, P: Protocol> {
 }
 
 #[derive(Debug)]
-enum State<B> {
+enum BodyState<B> {
     Open(B),
     Failed(HeldError),
     /// The response of the listener itself.
     Local(Option<Bytes>),
 }
 
-impl<B: Body + TimedResponse> State<B> {
+impl<B: Body + TimedResponse> BodyState<B> {
     fn deadline(&self) -> Option<MonotonicInstant> {
         match self {
             Self::Open(inner) => inner.deadline(),
@@ -253,7 +253,7 @@ where
     ) -> Poll<Option<Result<Frame<P::Data>, BoxError>>> {
         let Self { state, active, protocol, .. } = &mut *self;
         let track = |bytes| protocol.track(bytes);
-        if let State::Open(inner) = state {
+        if let BodyState::Open(inner) = state {
             if P::LIMITS_UNWRITTEN && !active.has_room() {
                 return Poll::Pending;
             }
@@ -268,25 +268,25 @@ where
                 None => return Poll::Ready(None),
             };
             // Drops the failed body, so that its upstream does not wait for the client.
-            *state = State::Failed(HeldError::new(error, active.flush()));
+            *state = BodyState::Failed(HeldError::new(error, active.flush()));
         }
         match state {
-            State::Open(_) => Poll::Ready(None),
-            State::Failed(held) => {
+            BodyState::Open(_) => Poll::Ready(None),
+            BodyState::Failed(held) => {
                 let error = ready!(held.poll(cx, active.flush(), protocol));
                 active.truncate();
                 Poll::Ready(error.map(Err))
             }
-            State::Local(body) => Poll::Ready(body.take().map(track).map(Frame::data).map(Ok)),
+            BodyState::Local(body) => Poll::Ready(body.take().map(track).map(Frame::data).map(Ok)),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         !self.keeps_length
             && match &self.state {
-                State::Open(inner) => inner.is_end_stream(),
-                State::Failed(..) => false,
-                State::Local(body) => body.is_none(),
+                BodyState::Open(inner) => inner.is_end_stream(),
+                BodyState::Failed(..) => false,
+                BodyState::Local(body) => body.is_none(),
             }
     }
 
@@ -297,7 +297,7 @@ where
 
 impl<B: TimedResponse, P: Protocol> Drop for CountedBody<B, P> {
     fn drop(&mut self) {
-        if let State::Open(inner) = &mut self.state {
+        if let BodyState::Open(inner) = &mut self.state {
             let connection = self.active.connection_limits();
             let own = self.protocol.limits(connection).timeout();
             if let Some(timeout) = own.or_else(|| connection.timeout()) {

@@ -18,7 +18,7 @@ use tokengauge_types::sync::lock;
 /// Shutdown phases of a listener. A listener never returns to an earlier phase.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
-pub(super) enum Phase {
+pub(super) enum ListenerPhase {
     Serving,
     /// Each connection ends after its current request. An idle HTTP/1 connection serves one more request first. The
     /// listener still accepts new connections.
@@ -27,9 +27,9 @@ pub(super) enum Phase {
     /// serve one request first.
     ClosingIdle,
     /// The listener accepts no new connections. Open connections end after their current request.
-    Finishing,
+    ClosingAll,
     /// All connections end immediately.
-    Cut,
+    Aborting,
 }
 
 /// Shutdown phase and open connections of a listener. Each poll of a connection reads the phase with one relaxed load,
@@ -74,7 +74,7 @@ pub(super) struct PhaseWatcher {
     state: Arc<ListenerState>,
     id: u64,
     exchanges: Arc<ActiveExchanges>,
-    seen: Phase,
+    seen: ListenerPhase,
     is_registered: bool,
 }
 
@@ -92,7 +92,7 @@ impl ListenerState {
             state: Arc::clone(self),
             id,
             exchanges: Arc::clone(exchanges),
-            seen: Phase::Serving,
+            seen: ListenerPhase::Serving,
             is_registered: false,
         };
         (Member { state: Arc::clone(self), id }, watcher)
@@ -138,7 +138,7 @@ impl ListenerState {
         }
     }
 
-    pub(super) fn enter(&self, phase: Phase) {
+    pub(super) fn enter(&self, phase: ListenerPhase) {
         let members = lock(&self.members);
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         let wakers: Vec<Waker> = members.values().map(|member| member.waker.clone()).collect();
@@ -161,13 +161,13 @@ impl ListenerState {
         }
     }
 
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> ListenerPhase {
         match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Serving,
-            1 => Phase::Draining,
-            2 => Phase::ClosingIdle,
-            3 => Phase::Finishing,
-            _ => Phase::Cut,
+            0 => ListenerPhase::Serving,
+            1 => ListenerPhase::Draining,
+            2 => ListenerPhase::ClosingIdle,
+            3 => ListenerPhase::ClosingAll,
+            _ => ListenerPhase::Aborting,
         }
     }
 }
@@ -182,9 +182,9 @@ impl PhaseWatcher {
     }
 
     /// Returns `Ready` with the listener's phase when the phase has changed. If the connection is closed to make room
-    /// for another one, the phase is [`Phase::Cut`]. Only one task may poll at a time, because only one waker is
+    /// for another one, the phase is [`ListenerPhase::Aborting`]. Only one task may poll at a time, because only one waker is
     /// stored.
-    pub(super) fn poll_change(&mut self, cx: &Context<'_>) -> Poll<Phase> {
+    pub(super) fn poll_change(&mut self, cx: &Context<'_>) -> Poll<ListenerPhase> {
         if !self.is_registered {
             // Stores the waker under the lock that `enter` takes. A phase change is then either read below or
             // wakes this waker.
@@ -192,7 +192,7 @@ impl PhaseWatcher {
             self.is_registered = true;
         }
         let is_evicted = self.exchanges.is_evicted();
-        let phase = if is_evicted { Phase::Cut } else { self.state.phase() };
+        let phase = if is_evicted { ListenerPhase::Aborting } else { self.state.phase() };
         if phase == self.seen {
             return Poll::Pending;
         }
@@ -204,7 +204,7 @@ impl PhaseWatcher {
     }
 
     /// Waits until the listener has reached `phase`.
-    pub(super) async fn wait_for(&mut self, phase: Phase) {
+    pub(super) async fn wait_for(&mut self, phase: ListenerPhase) {
         self.reset();
         while poll_fn(|cx| self.poll_change(cx)).await < phase {}
     }
@@ -212,7 +212,7 @@ impl PhaseWatcher {
     /// Prepares for use in another task. That task then receives the current phase as a change, if it is later than
     /// `Serving`.
     pub(super) fn reset(&mut self) {
-        self.seen = Phase::Serving;
+        self.seen = ListenerPhase::Serving;
         self.is_registered = false;
     }
 }

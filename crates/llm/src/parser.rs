@@ -8,8 +8,8 @@ use crate::budget::{Budget, RequestBudget};
 use crate::count::{TokenDelta, TokenTotals, Tokenizers};
 use crate::decode::ContentDecoder;
 use crate::dialect::{
-    self, Api, DetectedApi, Event, Operation, RequestFacts, RequestReader, RequestTarget, TextKind,
-    Timings, Usage,
+    self, Api, DetectedApi, Event, Family, Operation, RequestFacts, RequestReader, RequestTarget,
+    TextKind, Timings, Usage,
 };
 use crate::frame::ParseError;
 use tokengauge_types::event::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
@@ -238,7 +238,7 @@ impl<'a> ResponseParserBuilder<'a> {
             method: &self.method,
             host: self.host,
             path: self.path,
-            anthropic: headers.get("anthropic-version").is_some(),
+            header_family: headers.get("anthropic-version").map(|_| Family::Anthropic),
         });
         let found = match (self.api, found) {
             (None, found) => found.ok_or_else(|| BuildError::UnknownApi(self.path.to_owned()))?,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tokengauge_llm::dialect::{self, Api, DetectedApi};
+use tokengauge_llm::dialect::{self, Api, DetectedApi, Family};
 use tokengauge_types::event::RequestHead;
 use tokengauge_types::label::Label;
 
@@ -29,7 +29,7 @@ fn detect_with(open: &RequestHead, method: &http::Method) -> Option<(DetectedApi
         method,
         host: Some(open.route.server_address.as_str()),
         path: &path,
-        anthropic: open.headers.get("anthropic-version").is_some(),
+        header_family: open.headers.get("anthropic-version").map(|_| Family::Anthropic),
     };
     let found = dialect::detect(&target)?;
     let is_certain = dialect::is_certain(&target, &found);

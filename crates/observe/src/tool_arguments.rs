@@ -46,14 +46,14 @@ impl ToolArguments {
 /// Validates a JSON value (RFC 8259) part by part, without storing it.
 #[derive(Clone, Debug)]
 struct JsonValidator {
-    state: State,
+    state: ArgumentState,
     /// Stack of open brackets, one bit per level: 1 is an object, 0 is an array. The lowest bit is the innermost level.
     open: u128,
     depth: u32,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
+enum ArgumentState {
     /// Only whitespace so far.
     Before,
     /// A value must follow. If `first` is true, an array has just begun, so `]` may follow too.
@@ -101,7 +101,7 @@ enum Number {
 
 impl Default for JsonValidator {
     fn default() -> Self {
-        Self { state: State::Before, open: 0, depth: 0 }
+        Self { state: ArgumentState::Before, open: 0, depth: 0 }
     }
 }
 
@@ -114,60 +114,62 @@ impl JsonValidator {
 
     /// Returns whether the JSON value is invalid or incomplete.
     fn is_broken(&self) -> bool {
-        !matches!(self.state, State::Before | State::Free | State::Done)
+        !matches!(self.state, ArgumentState::Before | ArgumentState::Free | ArgumentState::Done)
     }
 
-    fn next(&mut self, byte: u8) -> State {
+    fn next(&mut self, byte: u8) -> ArgumentState {
         let blank = matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
         match self.state {
-            State::Free => State::Free,
-            State::Broken => State::Broken,
-            State::Text { key } => text(byte, key),
-            State::Escape { key } => escape(byte, key),
-            State::Digits { key, left } => digits(byte, key, left),
-            State::Word(rest) => word(byte, rest),
-            State::Number(number) => self.number(byte, number),
+            ArgumentState::Free => ArgumentState::Free,
+            ArgumentState::Broken => ArgumentState::Broken,
+            ArgumentState::Text { key } => text(byte, key),
+            ArgumentState::Escape { key } => escape(byte, key),
+            ArgumentState::Digits { key, left } => digits(byte, key, left),
+            ArgumentState::Word(rest) => word(byte, rest),
+            ArgumentState::Number(number) => self.number(byte, number),
             state if blank => state,
-            State::Before if byte == b'{' => self.begin(true),
-            State::Before => State::Free,
-            State::Value { first: true } if byte == b']' => self.end(false),
-            State::Value { .. } => self.value(byte),
-            State::Key { first: true } if byte == b'}' => self.end(true),
-            State::Key { .. } if byte == b'"' => State::Text { key: true },
-            State::Colon if byte == b':' => State::Value { first: false },
-            State::After => self.after(byte),
-            State::Key { .. } | State::Colon | State::Done => State::Broken,
+            ArgumentState::Before if byte == b'{' => self.begin(true),
+            ArgumentState::Before => ArgumentState::Free,
+            ArgumentState::Value { first: true } if byte == b']' => self.end(false),
+            ArgumentState::Value { .. } => self.value(byte),
+            ArgumentState::Key { first: true } if byte == b'}' => self.end(true),
+            ArgumentState::Key { .. } if byte == b'"' => ArgumentState::Text { key: true },
+            ArgumentState::Colon if byte == b':' => ArgumentState::Value { first: false },
+            ArgumentState::After => self.after(byte),
+            ArgumentState::Key { .. } | ArgumentState::Colon | ArgumentState::Done => {
+                ArgumentState::Broken
+            }
         }
     }
 
-    fn value(&mut self, byte: u8) -> State {
+    fn value(&mut self, byte: u8) -> ArgumentState {
         match byte {
             b'{' => self.begin(true),
             b'[' => self.begin(false),
-            b'"' => State::Text { key: false },
-            b'-' => State::Number(Number::Minus),
-            b'0' => State::Number(Number::Zero),
-            b'1'..=b'9' => State::Number(Number::Whole),
-            b't' => State::Word(b"rue"),
-            b'f' => State::Word(b"alse"),
-            b'n' => State::Word(b"ull"),
-            _ => State::Broken,
+            b'"' => ArgumentState::Text { key: false },
+            b'-' => ArgumentState::Number(Number::Minus),
+            b'0' => ArgumentState::Number(Number::Zero),
+            b'1'..=b'9' => ArgumentState::Number(Number::Whole),
+            b't' => ArgumentState::Word(b"rue"),
+            b'f' => ArgumentState::Word(b"alse"),
+            b'n' => ArgumentState::Word(b"ull"),
+            _ => ArgumentState::Broken,
         }
     }
 
-    fn after(&mut self, byte: u8) -> State {
+    fn after(&mut self, byte: u8) -> ArgumentState {
         let object = self.open & 1 == 1;
         match byte {
-            b',' if object => State::Key { first: false },
-            b',' => State::Value { first: false },
+            b',' if object => ArgumentState::Key { first: false },
+            b',' => ArgumentState::Value { first: false },
             b'}' => self.end(true),
             b']' => self.end(false),
-            _ => State::Broken,
+            _ => ArgumentState::Broken,
         }
     }
 
     /// Continues or ends a number. A number ends at the first character that is not part of it.
-    fn number(&mut self, byte: u8, number: Number) -> State {
+    fn number(&mut self, byte: u8, number: Number) -> ArgumentState {
         let next = match (number, byte) {
             (Number::Minus, b'0') => Number::Zero,
             (Number::Minus, b'1'..=b'9') | (Number::Whole, b'0'..=b'9') => Number::Whole,
@@ -177,68 +179,72 @@ impl JsonValidator {
             (Number::E, b'+' | b'-') => Number::Sign,
             (Number::E | Number::Sign | Number::Exponent, b'0'..=b'9') => Number::Exponent,
             (Number::Zero | Number::Whole | Number::Fraction | Number::Exponent, _) => {
-                self.state = State::After;
+                self.state = ArgumentState::After;
                 return self.next(byte);
             }
             (Number::Minus | Number::Point | Number::E | Number::Sign, _) => {
-                return State::Broken;
+                return ArgumentState::Broken;
             }
         };
-        State::Number(next)
+        ArgumentState::Number(next)
     }
 
-    fn begin(&mut self, object: bool) -> State {
+    fn begin(&mut self, object: bool) -> ArgumentState {
         if self.depth == MAX_DEPTH {
-            return State::Free;
+            return ArgumentState::Free;
         }
         self.depth += 1;
         self.open = self.open << 1 | u128::from(object);
-        if object { State::Key { first: true } } else { State::Value { first: true } }
+        if object {
+            ArgumentState::Key { first: true }
+        } else {
+            ArgumentState::Value { first: true }
+        }
     }
 
-    fn end(&mut self, object: bool) -> State {
+    fn end(&mut self, object: bool) -> ArgumentState {
         if (self.open & 1 == 1) != object {
-            return State::Broken;
+            return ArgumentState::Broken;
         }
         self.depth -= 1;
         self.open >>= 1;
-        if self.depth == 0 { State::Done } else { State::After }
+        if self.depth == 0 { ArgumentState::Done } else { ArgumentState::After }
     }
 }
 
-fn text(byte: u8, key: bool) -> State {
+fn text(byte: u8, key: bool) -> ArgumentState {
     match byte {
-        b'"' if key => State::Colon,
-        b'"' => State::After,
-        b'\\' => State::Escape { key },
-        0..=0x1f => State::Broken,
-        _ => State::Text { key },
+        b'"' if key => ArgumentState::Colon,
+        b'"' => ArgumentState::After,
+        b'\\' => ArgumentState::Escape { key },
+        0..=0x1f => ArgumentState::Broken,
+        _ => ArgumentState::Text { key },
     }
 }
 
-fn escape(byte: u8, key: bool) -> State {
+fn escape(byte: u8, key: bool) -> ArgumentState {
     match byte {
-        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => State::Text { key },
-        b'u' => State::Digits { key, left: 4 },
-        _ => State::Broken,
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => ArgumentState::Text { key },
+        b'u' => ArgumentState::Digits { key, left: 4 },
+        _ => ArgumentState::Broken,
     }
 }
 
-fn digits(byte: u8, key: bool, left: u8) -> State {
+fn digits(byte: u8, key: bool, left: u8) -> ArgumentState {
     match (byte.is_ascii_hexdigit(), left) {
-        (false, _) => State::Broken,
-        (true, 0 | 1) => State::Text { key },
-        (true, _) => State::Digits { key, left: left - 1 },
+        (false, _) => ArgumentState::Broken,
+        (true, 0 | 1) => ArgumentState::Text { key },
+        (true, _) => ArgumentState::Digits { key, left: left - 1 },
     }
 }
 
-fn word(byte: u8, rest: &'static [u8]) -> State {
+fn word(byte: u8, rest: &'static [u8]) -> ArgumentState {
     match rest.split_first() {
         Some((expected, rest)) if *expected == byte => match rest {
-            [] => State::After,
-            [_, ..] => State::Word(rest),
+            [] => ArgumentState::After,
+            [_, ..] => ArgumentState::Word(rest),
         },
-        Some(_) | None => State::Broken,
+        Some(_) | None => ArgumentState::Broken,
     }
 }
 

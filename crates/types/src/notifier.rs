@@ -23,15 +23,15 @@ pub const MAX_POLL_ROUNDS: usize = 8;
 /// Owned by the task that polls the inner future.
 #[derive(Debug)]
 pub struct Notifier {
-    shared: Arc<Shared>,
+    shared: Arc<NotifierState>,
     /// The waker for the inner future. It refers to `shared`.
     waker: Waker,
-    /// The same waker as `Shared::outer`. A comparison with this one needs no lock.
+    /// The same waker as `NotifierState::outer`. A comparison with this one needs no lock.
     outer: Waker,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct NotifierState {
     /// [`IDLE`], or a combination of flags.
     state: AtomicU8,
     outer: Mutex<Waker>,
@@ -41,7 +41,7 @@ impl Default for Notifier {
     fn default() -> Self {
         let outer = Waker::noop();
         let state = AtomicU8::new(WOKEN);
-        let shared = Arc::new(Shared { state, outer: Mutex::new(outer.clone()) });
+        let shared = Arc::new(NotifierState { state, outer: Mutex::new(outer.clone()) });
         Self { waker: Waker::from(Arc::clone(&shared)), shared, outer: outer.clone() }
     }
 }
@@ -86,7 +86,7 @@ impl Notifier {
     }
 }
 
-impl Wake for Shared {
+impl Wake for NotifierState {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -59,7 +59,7 @@ pub enum Outcome {
 
 /// The current instruction for all clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
+enum LoadPhase {
     Send,
     /// Finish the current request and stop.
     Finish,
@@ -71,12 +71,12 @@ enum Phase {
 #[derive(Debug)]
 pub struct Load {
     clients: JoinSet<()>,
-    phase: watch::Sender<Phase>,
-    shared: Arc<Shared>,
+    phase: watch::Sender<LoadPhase>,
+    shared: Arc<SharedLoad>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedLoad {
     target: SocketAddr,
     sent: AtomicUsize,
     records: Mutex<ClientRecords>,
@@ -92,9 +92,9 @@ pub struct ClientRecords {
 impl Load {
     /// Starts `clients` clients. Each client sends at least one request to `target`, and one request at a time.
     pub fn start(target: SocketAddr, clients: usize, seed: u64) -> Self {
-        let (phase, watched) = watch::channel(Phase::Send);
+        let (phase, watched) = watch::channel(LoadPhase::Send);
         let shared =
-            Arc::new(Shared { target, sent: AtomicUsize::new(0), records: Mutex::default() });
+            Arc::new(SharedLoad { target, sent: AtomicUsize::new(0), records: Mutex::default() });
         let mut random = Rng::with_seed(seed);
         let mut tasks = JoinSet::new();
         for _ in 0..clients {
@@ -111,10 +111,10 @@ impl Load {
 
     /// Lets the clients finish their requests for up to `timeout`. Then disconnects the other clients.
     pub async fn stop(mut self, timeout: Duration) -> ClientRecords {
-        self.phase.send_replace(Phase::Finish);
+        self.phase.send_replace(LoadPhase::Finish);
         let finished = tokio::time::timeout(timeout, self.join_all()).await.is_ok();
         if !finished {
-            self.phase.send_replace(Phase::Disconnect);
+            self.phase.send_replace(LoadPhase::Disconnect);
             self.join_all().await;
         }
         std::mem::take(&mut *self.shared.records())
@@ -125,7 +125,7 @@ impl Load {
     }
 }
 
-impl Shared {
+impl SharedLoad {
     fn records(&self) -> MutexGuard<'_, ClientRecords> {
         lock(&self.records)
     }
@@ -141,8 +141,8 @@ impl Shared {
 }
 
 struct Client {
-    shared: Arc<Shared>,
-    phase: watch::Receiver<Phase>,
+    shared: Arc<SharedLoad>,
+    phase: watch::Receiver<LoadPhase>,
     random: Rng,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
@@ -158,7 +158,7 @@ impl Client {
             let record = self.send(scenario, nth).await;
             self.shared.keep(record);
             let pause = MAX_PAUSE.mul_f64(self.random.f64());
-            let stopped = self.phase.wait_for(|phase| *phase != Phase::Send);
+            let stopped = self.phase.wait_for(|phase| *phase != LoadPhase::Send);
             if tokio::time::timeout(pause, stopped).await.is_ok() {
                 return;
             }
@@ -186,7 +186,7 @@ impl Client {
         let mut phase = self.phase.clone();
         let response = tokio::select! {
             response = sender.send_request(request) => response,
-            _ = phase.wait_for(|phase| *phase == Phase::Disconnect) => {
+            _ = phase.wait_for(|phase| *phase == LoadPhase::Disconnect) => {
                 record.outcome = Outcome::Disconnected;
                 return record;
             }
@@ -253,7 +253,7 @@ async fn read(
     response: Response<Incoming>,
     scenario: &Scenario,
     answer: &mut ResponseText,
-    phase: &mut watch::Receiver<Phase>,
+    phase: &mut watch::Receiver<LoadPhase>,
 ) -> Outcome {
     let streamed = scenario.stream && response.status().is_success();
     let mut body = response.into_body();
@@ -261,7 +261,7 @@ async fn read(
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            _ = phase.wait_for(|phase| *phase == Phase::Disconnect) => return Outcome::Disconnected,
+            _ = phase.wait_for(|phase| *phase == LoadPhase::Disconnect) => return Outcome::Disconnected,
         };
         let at = clock::now();
         match frame {

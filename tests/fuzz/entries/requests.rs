@@ -2,7 +2,7 @@
 //! memory.
 
 use tokengauge_llm::dialect::{
-    Api, DetectedApi, RequestFacts, RequestReader, RequestTarget, detect,
+    Api, DetectedApi, Family, RequestFacts, RequestReader, RequestTarget, detect,
 };
 use tokengauge_types::label::{MAX_NAME_BYTES, Name};
 
@@ -55,7 +55,7 @@ fn found(script: &mut Script<'_>) -> DetectedApi {
         method: &http::Method::POST,
         host: None,
         path: &path,
-        anthropic: script.flag(),
+        header_family: script.flag().then_some(Family::Anthropic),
     });
     detected.unwrap_or(known)
 }

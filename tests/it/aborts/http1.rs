@@ -169,9 +169,9 @@ async fn end(
         }
         "drain" => {
             let connections = rig.proxy.stop().await;
-            connections.finish(Duration::ZERO).await;
+            connections.drain(Duration::ZERO).await;
             rig.proxy.forwarder.abort();
-            connections.cut().await;
+            connections.abort().await;
             released(&mut upstream).await;
             unfinished(cell, &mut client).await;
         }

@@ -161,9 +161,9 @@ async fn released(cell: &Cell, mut upstream: Raw<TcpStream>) {
 
 async fn drain(rig: &mut Rig) {
     let connections = rig.proxy.stop().await;
-    connections.finish(Duration::ZERO).await;
+    connections.drain(Duration::ZERO).await;
     rig.proxy.forwarder.abort();
-    connections.cut().await;
+    connections.abort().await;
 }
 
 /// Reads as many bytes of `answer` as `body` contains.

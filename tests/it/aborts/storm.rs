@@ -33,17 +33,17 @@ enum Who {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct ClientKind {
     who: Who,
     when: &'static str,
     outcome: &'static str,
 }
 
-const fn kind(who: Who, when: &'static str, outcome: &'static str) -> Kind {
-    Kind { who, when, outcome }
+const fn kind(who: Who, when: &'static str, outcome: &'static str) -> ClientKind {
+    ClientKind { who, when, outcome }
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [ClientKind; 11] = [
     kind(Who::Client, "before the head", "cancelled"),
     kind(Who::Client, "before the first token", "cancelled"),
     kind(Who::Client, "mid-stream", "cancelled"),

@@ -60,7 +60,7 @@ async fn a_drain_finishes_streams_and_accepts_no_new_ones() {
     assert!(tokio::net::TcpStream::connect(proxy.address).await.is_err());
     upstream.write("k").await;
     assert_eq!(client.read_to_end().await, b"k", "the stream finishes, then its connection closes");
-    assert_eq!(connections.finish(Duration::from_secs(30)).await, 0);
+    assert_eq!(connections.drain(Duration::from_secs(30)).await, 0);
     let words = proxy.words().await;
     assert!(words[0].ends_with("Complete"), "{words:?}");
 }
@@ -72,9 +72,9 @@ async fn aborts_and_records_exchanges_that_outlast_the_drain() {
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
     client.read_until("\r\n\r\no").await;
     let connections = proxy.stop().await;
-    assert_eq!(connections.finish(Duration::ZERO).await, 1);
+    assert_eq!(connections.drain(Duration::ZERO).await, 1);
     proxy.forwarder.abort();
-    within("abort", connections.cut()).await;
+    within("abort", connections.abort()).await;
     assert_eq!(client.read_to_end().await, b"");
     assert_eq!(upstream.read_to_end().await, b"");
     let words = proxy.words().await;

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::count::Tokenizers;
-use tokengauge_llm::dialect::{self, Api, RequestReader, RequestTarget};
+use tokengauge_llm::dialect::{self, Api, Family, RequestReader, RequestTarget};
 use tokengauge_llm::frame::Framer;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::ObservedExchange;
@@ -90,7 +90,10 @@ impl Fixture {
             method: &self.method,
             host: self.host.as_deref(),
             path: &self.path,
-            anthropic: self.request_headers().get("anthropic-version").is_some(),
+            header_family: self
+                .request_headers()
+                .get("anthropic-version")
+                .map(|_| Family::Anthropic),
         })?;
         if !found.body_decides {
             return Some(found.api);

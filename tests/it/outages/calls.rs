@@ -173,9 +173,9 @@ impl Call {
             }
             "a shutdown aborts responses after 25 tokens" => {
                 let connections = rig.proxy.stop().await;
-                connections.finish(Duration::ZERO).await;
+                connections.drain(Duration::ZERO).await;
                 rig.proxy.forwarder.abort();
-                connections.cut().await;
+                connections.abort().await;
                 self.client.read_to_end().await;
             }
             breaks if breaks.contains("clients leave") => self.leave(row, rig).await,

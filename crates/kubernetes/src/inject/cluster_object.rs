@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::kind::{self, Kind, text};
+use super::kind::{self, WorkloadKind, text};
 use super::record::RECORD_POINTER;
 
 /// JSON pointer to the annotation in which `kubectl apply` stores the applied manifest.
@@ -59,7 +59,7 @@ impl ClusterObject {
             let name = format!("{name} (of {owner})");
             return Some(Self { name, method: ReapplyMethod::Owner });
         }
-        let method = match Kind::from_object(object).map(|kind| kind.name) {
+        let method = match WorkloadKind::from_object(object).map(|kind| kind.name) {
             Some("Pod") => ReapplyMethod::Pod,
             Some("Job") => ReapplyMethod::Job,
             _ if has_manifest(object) => ReapplyMethod::Manifest,
@@ -163,8 +163,8 @@ fn has_manifest(object: &Value) -> bool {
     };
     // If the manifest has no sidecar but the object has one, changing the manifest can neither update nor
     // remove the sidecar.
-    let record =
-        Kind::from_object(object).map_or("", |kind| kind.template).to_owned() + RECORD_POINTER;
+    let record = WorkloadKind::from_object(object).map_or("", |kind| kind.template).to_owned()
+        + RECORD_POINTER;
     manifest.pointer(&record).is_some() == object.pointer(&record).is_some()
 }
 

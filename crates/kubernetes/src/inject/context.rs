@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::annotations::SidecarConfig;
 use super::cluster_object;
 use super::edit::Edit;
-use super::kind::{self, Kind, items, text};
+use super::kind::{self, WorkloadKind, items, text};
 use super::outcome::{Change, InjectError, NoChange, SkipReason};
 use super::pod::{self, DeclaredPort};
 use super::record::{self, Record};
@@ -109,7 +109,7 @@ impl InjectionContext {
     }
 
     fn workload(&self, object: &Value, settings: &Settings) -> Option<Workload> {
-        let kind = Kind::from_object(object)?;
+        let kind = WorkloadKind::from_object(object)?;
         Some(Workload {
             name: kind::object_name(object),
             pods: PodSet::from_object(object, object.pointer(kind.template)?),
@@ -278,7 +278,7 @@ pub(super) fn redirect_service(
 /// Returns whether the object is a workload that requests a sidecar. True even if the requested configuration is
 /// invalid.
 fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
-    let template = Kind::from_object(object).and_then(|kind| object.pointer(kind.template));
+    let template = WorkloadKind::from_object(object).and_then(|kind| object.pointer(kind.template));
     let config = template.map(|template| SidecarConfig::resolve(object, template, settings));
     config.is_some_and(|config| !matches!(config, Err(NoChange::Skipped(_))))
         && !cluster_object::is_controlled(object)

@@ -6,7 +6,7 @@ use super::outcome::SkipReason;
 
 /// A workload kind that `inject` supports.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct WorkloadKind {
     group: &'static str,
     pub(super) name: &'static str,
     /// JSON pointer to the pod template, which contains the `metadata` and `spec` of the pods.
@@ -21,11 +21,11 @@ const fn kind(
     name: &'static str,
     template: &'static str,
     resource_attribute: &'static str,
-) -> Kind {
-    Kind { group, name, template, resource_attribute }
+) -> WorkloadKind {
+    WorkloadKind { group, name, template, resource_attribute }
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [WorkloadKind; 9] = [
     kind("", "Pod", "", ""),
     kind("apps", "Deployment", "/spec/template", "k8s.deployment.name"),
     kind("apps", "StatefulSet", "/spec/template", "k8s.statefulset.name"),
@@ -38,7 +38,7 @@ const KINDS: [Kind; 9] = [
     kind("batch", "CronJob", "/spec/jobTemplate/spec/template", "k8s.cronjob.name"),
 ];
 
-impl Kind {
+impl WorkloadKind {
     /// Returns the kind of an object. Compares the API group, too, because two groups may define kinds with the same
     /// name.
     pub(super) fn from_object(object: &Value) -> Option<&'static Self> {

@@ -19,7 +19,7 @@ pub use settings::{Mode, OtlpProtocol, RunAsUser, Settings};
 use annotations::SidecarConfig;
 use context::{PodSet, Takeover};
 use edit::Edit;
-use kind::Kind;
+use kind::WorkloadKind;
 use record::Record;
 use settings::choice_name;
 use sidecar::SidecarPod;
@@ -46,7 +46,7 @@ pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -
     let planned = if kind::is_service(object) {
         context::redirect_service(object, context)
     } else {
-        let kind = Kind::from_object(object).ok_or_else(|| kind::unsupported(object))?;
+        let kind = WorkloadKind::from_object(object).ok_or_else(|| kind::unsupported(object))?;
         if !context.selects(object) {
             return Err(SkipReason::NotSelected.into());
         }
@@ -63,7 +63,7 @@ pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -
 
 /// Plans the removal of the changes that [`inject`] made to an object.
 pub fn uninject(object: &Value) -> Outcome {
-    let kind = Kind::from_object(object);
+    let kind = WorkloadKind::from_object(object);
     let mut edit = Edit::new(object, kind.map_or("", |kind| kind.template));
     edit.note("removes the sidecar and undoes all of its changes");
     let record = Record::from_template(edit.template())
@@ -79,7 +79,7 @@ pub fn uninject(object: &Value) -> Outcome {
 /// Returns the engine's port that the sidecar of a workload takes over. Returns `None` if there is no such port.
 fn takeover(
     object: &Value,
-    kind: &Kind,
+    kind: &WorkloadKind,
     context: &InjectionContext,
     settings: &Settings,
 ) -> Option<Takeover> {
@@ -93,7 +93,7 @@ fn takeover(
 /// the engine's port that the sidecar takes over.
 fn plan(
     object: &Value,
-    kind: &Kind,
+    kind: &WorkloadKind,
     context: &InjectionContext,
     settings: &Settings,
 ) -> Result<(Change, Option<Takeover>), NoChange> {
@@ -119,7 +119,7 @@ fn plan(
 /// Adds a sidecar to an object that has none.
 fn add_sidecar(
     mut edit: Edit,
-    kind: &Kind,
+    kind: &WorkloadKind,
     context: &InjectionContext,
     settings: &Settings,
 ) -> Result<(Change, Option<Takeover>), NoChange> {
@@ -186,7 +186,7 @@ fn sidecar_user(edit: &mut Edit, config: &SidecarConfig, is_on_openshift: bool) 
 const CONTAINER_LISTS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
 
 /// Checks that a sidecar can be added to the pod.
-fn check_pod(edit: &Edit, kind: &Kind, config: &SidecarConfig) -> Result<(), NoChange> {
+fn check_pod(edit: &Edit, kind: &WorkloadKind, config: &SidecarConfig) -> Result<(), NoChange> {
     let base = kind.template;
     if !edit.get("/spec").is_some_and(Value::is_object) {
         return Err(malformed(&format!("{base}/spec"), "a pod spec").into());

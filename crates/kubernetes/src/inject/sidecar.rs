@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::annotations::{DEFAULT_ADMIN_PORT, SidecarConfig};
-use super::kind::{self, Kind, text};
+use super::kind::{self, WorkloadKind, text};
 use super::resources;
 use super::settings::{Mode, RunAsUser, choice_name};
 
@@ -193,7 +193,7 @@ fn resource_attributes(config: &SidecarConfig, owner: &Attributes) -> String {
 }
 
 /// Returns the resource attributes that name the workload of the pod, such as `k8s.deployment.name`.
-pub(super) fn owner_attributes(object: &Value, kind: &Kind) -> Attributes {
+pub(super) fn owner_attributes(object: &Value, kind: &WorkloadKind) -> Attributes {
     if !kind.resource_attribute.is_empty() {
         let name = text(object, "/metadata/name").map(str::to_owned);
         return name.map(|name| (kind.resource_attribute, name)).into_iter().collect();

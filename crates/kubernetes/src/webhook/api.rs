@@ -62,13 +62,13 @@ impl ApiServer {
 /// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Error {
+pub struct ApiError {
     message: String,
     /// HTTP status of the response. `None` if there was no response.
     pub status: Option<StatusCode>,
 }
 
-impl From<String> for Error {
+impl From<String> for ApiError {
     fn from(message: String) -> Self {
         Self { message, status: None }
     }
@@ -97,9 +97,9 @@ impl ApiClient {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Error> {
+    ) -> Result<Value, ApiError> {
         let request = format!("{method} {path}");
-        let failed = |problem: String| Error::from(format!("{request}: {problem}"));
+        let failed = |problem: String| ApiError::from(format!("{request}: {problem}"));
         let token = String::from_utf8_lossy(&read(&self.server.token)?).into_owned();
         let media_type = if method == Method::PATCH {
             "application/json-patch+json"
@@ -123,7 +123,7 @@ impl ApiClient {
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
             let body = body.map_err(|error| failed(chain(&*error)))?;
-            Ok::<_, Error>((status, body.to_bytes()))
+            Ok::<_, ApiError>((status, body.to_bytes()))
         };
         let (status, body) = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
@@ -136,11 +136,11 @@ impl ApiClient {
         let body = body.unwrap_or_default();
         let field = |key| body.get(key).and_then(Value::as_str).unwrap_or_default();
         let message = format!("{request}: {status}: {} {}", field("reason"), field("message"));
-        Err(Error { message, status: Some(status) })
+        Err(ApiError { message, status: Some(status) })
     }
 
     /// Returns the connection pool. Creates a new pool if the CA file has changed.
-    fn client(&self) -> Result<HttpsClient, Error> {
+    fn client(&self) -> Result<HttpsClient, ApiError> {
         let path = &self.server.ca;
         let pem = read(path)?;
         let mut cached = self.client.lock().unwrap_or_else(PoisonError::into_inner);

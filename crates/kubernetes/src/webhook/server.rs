@@ -106,8 +106,8 @@ impl ServerHandle {
         // Sending the stop signal fails only if the server task has already ended.
         self.stop.send(()).unwrap_or_default();
         if let Ok(connections) = self.task.await {
-            connections.finish(timeout).await;
-            connections.cut().await;
+            connections.drain(timeout).await;
+            connections.abort().await;
         }
     }
 }

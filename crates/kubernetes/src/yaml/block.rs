@@ -7,7 +7,7 @@ use super::style::Style;
 use super::text::{
     Splice, column, line_end, line_start, next_line, skip_trivia, skip_whitespace, starts_line,
 };
-use super::tree::{Child, Collection, Kind};
+use super::tree::{Child, Collection, NodeKind};
 use super::write::{self, EntryValue};
 
 /// Adds an entry before the entry at `index`, or at the end of the collection.
@@ -71,7 +71,7 @@ pub(super) fn replace(
         None => below,
     };
     let old = &child.node;
-    let is_block = matches!(&old.kind, Kind::Collection(old) if !old.is_flow);
+    let is_block = matches!(&old.kind, NodeKind::Collection(old) if !old.is_flow);
     let first_line_end = line_end(text, child.value_start);
     if is_block && first_line_end < old.content_start {
         // A comment after the key is kept, unless a tag or an anchor precedes the comment.

@@ -10,14 +10,14 @@ use serde_json::{Map, Value};
 
 use super::style::{self, Style};
 use super::text::{Splice, line_end, next_line, splice, starts_line};
-use super::tree::{Child, Collection, Kind, Name, Node, Tree};
-use super::{Error, Loss, LossKind, PatchedText, block, flow, read, write};
+use super::tree::{Child, Collection, Name, Node, NodeKind, Tree};
+use super::{Loss, LossKind, PatchedText, YamlError, block, flow, read, write};
 
 /// Maximum number of aliases (`*name`) that one operation replaces with their values. With more aliases, the enclosing
 /// collection is written again.
 const MAX_EXPANDED_ALIASES: usize = 64;
 
-pub(super) fn apply(text: &str, value: &Value, patch: &Patch) -> Result<PatchedText, Error> {
+pub(super) fn apply(text: &str, value: &Value, patch: &Patch) -> Result<PatchedText, YamlError> {
     let (tree, _) = read(text, 0)?;
     let mut editor = Editor {
         text: text.to_owned(),
@@ -58,14 +58,14 @@ struct Editor {
 }
 
 impl Editor {
-    fn apply_operation(&mut self, operation: &PatchOperation) -> Result<(), Error> {
+    fn apply_operation(&mut self, operation: &PatchOperation) -> Result<(), YamlError> {
         let change = match operation {
             PatchOperation::Add(_) => Change::Add,
             PatchOperation::Replace(_) => Change::Replace,
             PatchOperation::Remove(_) => Change::Remove,
             PatchOperation::Move(_) | PatchOperation::Copy(_) | PatchOperation::Test(_) => {
                 let path = operation.path().to_string();
-                return Err(Error::UnsupportedOperation { path });
+                return Err(YamlError::UnsupportedOperation { path });
             }
         };
         let mut patched = self.value.clone();
@@ -90,7 +90,7 @@ impl Editor {
     /// Returns the scalar at `path`, and the loss to report if its old notation, such as quotes, cannot be restored.
     fn scalar(&self, path: &Pointer) -> Option<(Value, Loss)> {
         let node = self.node(path)?;
-        let Kind::Scalar(value) = &node.kind else { return None };
+        let NodeKind::Scalar(value) = &node.kind else { return None };
         let text = self.text.get(node.range.clone())?.to_owned();
         let line = self.original_line(path);
         Some((value.clone(), Loss { line, kind: LossKind::ScalarNotation, text }))
@@ -98,7 +98,7 @@ impl Editor {
 
     /// Changes the text so that its parsed value is `patched`. `patched` differs from the current value only at
     /// `path`.
-    fn write(&mut self, path: &Pointer, change: Change, patched: &Value) -> Result<(), Error> {
+    fn write(&mut self, path: &Pointer, change: Change, patched: &Value) -> Result<(), YamlError> {
         if self.attempt(patched, |editor| editor.change(path, change, patched)) {
             return Ok(());
         }
@@ -110,7 +110,7 @@ impl Editor {
                 return Ok(());
             }
         }
-        Err(Error::Unwritable { path: path.to_string() })
+        Err(YamlError::Unwritable { path: path.to_string() })
     }
 
     /// Applies the changes that `splices` returns. The first try writes texts as literal blocks (`|`). If the result is
@@ -333,7 +333,7 @@ fn collect_anchors(node: &Node, anchors: &mut Vec<usize>) {
 /// Searches the node at `path` for an alias of one of the anchors. Returns the path of the alias. If a mapping merges
 /// the alias (`<<: *name`), returns the path of the mapping.
 fn find_alias(node: &Node, anchors: &[usize], path: &Pointer) -> Option<PointerBuf> {
-    if let Kind::Alias(anchor) = &node.kind {
+    if let NodeKind::Alias(anchor) = &node.kind {
         return anchors.contains(anchor).then(|| path.to_buf());
     }
     children(node).enumerate().find_map(|(index, child)| {

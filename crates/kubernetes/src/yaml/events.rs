@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use serde_saphyr::granit_parser::{Event, Parser, ScanError, Span, options};
 
-use super::{Error, MAX_DEPTH};
+use super::{MAX_DEPTH, YamlError};
 
 /// Returns the events of the YAML parser. `lines_before` is added to the line numbers in errors.
 pub(super) fn events<'t>(
     text: &'t str,
     comments: bool,
     lines_before: usize,
-) -> impl Iterator<Item = Result<(Event<'t>, Position), Error>> {
+) -> impl Iterator<Item = Result<(Event<'t>, Position), YamlError>> {
     let options = options! {
         emit_anchor_events: true,
         emit_comments: comments,
@@ -25,12 +25,12 @@ pub(super) fn events<'t>(
     })
 }
 
-fn syntax_error(error: &ScanError, lines_before: usize) -> Error {
+fn syntax_error(error: &ScanError, lines_before: usize) -> YamlError {
     let line = lines_before + error.marker().line().max(1);
     if error.info().contains("recursion limit") {
-        return Error::TooDeep { line };
+        return YamlError::TooDeep { line };
     }
-    Error::Syntax { line, column: error.marker().col() + 1, message: error.info().clone() }
+    YamlError::Syntax { line, column: error.marker().col() + 1, message: error.info().clone() }
 }
 
 /// The byte range of an event.
@@ -59,7 +59,7 @@ impl Position {
 
 /// Splits a text into its YAML documents. Text before the first document belongs to the first, and text after the last
 /// document to the last.
-pub(super) fn split_documents(text: &str) -> Result<Vec<&str>, Error> {
+pub(super) fn split_documents(text: &str) -> Result<Vec<&str>, YamlError> {
     let mut cuts = vec![0];
     let mut documents = 0_usize;
     let mut after_end_marker = None;

@@ -100,7 +100,7 @@ impl fmt::Display for Loss {
 
 /// Reason why a text cannot be read, or why a patch cannot be applied. Line and column numbers start at 1.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum YamlError {
     #[error("{bytes} bytes of YAML are too long; the limit is {MAX_BYTES}; split the file")]
     TooLong { bytes: usize },
     #[error("line {line}:{column}: invalid YAML: {message}")]
@@ -139,9 +139,9 @@ pub enum Error {
 
 /// Splits a text into its YAML documents. Together, the documents contain every byte of the text. A document begins at
 /// its `---`, or after the `...` of the previous document. A document that contains only comments has the value null.
-pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
+pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, YamlError> {
     if text.len() > MAX_BYTES {
-        return Err(Error::TooLong { bytes: text.len() });
+        return Err(YamlError::TooLong { bytes: text.len() });
     }
     let mut lines_before = 0;
     let documents = events::split_documents(text)?.into_iter().map(|text| {
@@ -153,7 +153,7 @@ pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
 }
 
 /// Parses one document. `lines_before` is added to the line numbers in errors.
-fn read(text: &str, lines_before: usize) -> Result<(tree::Tree, Value), Error> {
+fn read(text: &str, lines_before: usize) -> Result<(tree::Tree, Value), YamlError> {
     let tree = tree::parse(text, lines_before)?;
     let value = value::resolve(&tree)?;
     Ok((tree, value))
@@ -170,7 +170,7 @@ impl<'t> Document<'t> {
     }
 
     /// Applies a patch of add, replace and remove operations to the text.
-    pub fn apply(&self, patch: &Patch) -> Result<PatchedText, Error> {
+    pub fn apply(&self, patch: &Patch) -> Result<PatchedText, YamlError> {
         edit::apply(self.text, &self.value, patch)
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 use serde_saphyr::granit_parser::{ScalarStyle, Tag};
 
-use super::Error;
+use super::YamlError;
 
 /// Returns the value of a scalar. A tag such as `!!str` sets the type.
 pub(super) fn scalar_value(
@@ -11,9 +11,10 @@ pub(super) fn scalar_value(
     style: ScalarStyle,
     tag: Option<&Tag>,
     line: usize,
-) -> Result<Value, Error> {
-    let plain =
-        || plain_value(text).ok_or_else(|| Error::NotJsonNumber { line, text: text.to_owned() });
+) -> Result<Value, YamlError> {
+    let plain = || {
+        plain_value(text).ok_or_else(|| YamlError::NotJsonNumber { line, text: text.to_owned() })
+    };
     let string = || Ok(Value::String(text.to_owned()));
     let Some(tag) = tag else {
         return if style == ScalarStyle::Plain { plain() } else { string() };
@@ -30,20 +31,20 @@ pub(super) fn scalar_value(
         ("bool", value @ Value::Bool(_)) | ("null", value @ Value::Null) => Ok(value),
         ("int", Value::Number(number)) if !number.is_f64() => Ok(Value::Number(number)),
         ("float", Value::Number(number)) => Ok(number.as_f64().into()),
-        _ => Err(Error::TagMismatch { line, text: text.to_owned(), tag: tag.to_owned() }),
+        _ => Err(YamlError::TagMismatch { line, text: text.to_owned(), tag: tag.to_owned() }),
     }
 }
 
 /// Returns an error if a list or mapping has a tag other than the expected one.
-pub(super) fn check_tag(tag: Option<&Tag>, expected: &str, line: usize) -> Result<(), Error> {
+pub(super) fn check_tag(tag: Option<&Tag>, expected: &str, line: usize) -> Result<(), YamlError> {
     match tag {
         Some(tag) if !tag.is_yaml_core_schema_tag(expected) => Err(unsupported_tag(tag, line)),
         Some(_) | None => Ok(()),
     }
 }
 
-fn unsupported_tag(tag: &Tag, line: usize) -> Error {
-    Error::UnsupportedTag { line, tag: format!("{}{}", tag.original_handle(), tag.suffix()) }
+fn unsupported_tag(tag: &Tag, line: usize) -> YamlError {
+    YamlError::UnsupportedTag { line, tag: format!("{}{}", tag.original_handle(), tag.suffix()) }
 }
 
 /// Returns the value that Kubernetes reads from an unquoted scalar. Returns `None` for `.inf` and `.nan`, which JSON

@@ -14,7 +14,7 @@ use serde_saphyr::granit_parser::{Event, ScalarStyle, StructureStyle};
 use super::events::{Position, events};
 use super::scalar::{self, check_tag, scalar_value};
 use super::text::{column, skip_trivia, text_start};
-use super::{Error, LossKind, MAX_DEPTH};
+use super::{LossKind, MAX_DEPTH, YamlError};
 
 /// The tree of one document. The root is absent if the document contains only comments.
 #[derive(Clone, Debug)]
@@ -42,11 +42,11 @@ pub(super) struct Node {
     pub(super) range: Range<usize>,
     pub(super) content_start: usize,
     pub(super) anchor: Option<usize>,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Scalar(Value),
     /// An alias, with the number of the anchor to which it refers.
     Alias(usize),
@@ -85,8 +85,8 @@ pub(super) enum Name {
 impl Node {
     pub(super) fn collection(&self) -> Option<&Collection> {
         match &self.kind {
-            Kind::Collection(collection) => Some(collection),
-            Kind::Scalar(_) | Kind::Alias(_) => None,
+            NodeKind::Collection(collection) => Some(collection),
+            NodeKind::Scalar(_) | NodeKind::Alias(_) => None,
         }
     }
 }
@@ -120,7 +120,7 @@ impl Tree {
 }
 
 /// Parses one document. Line numbers in errors include `lines_before`.
-pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
+pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, YamlError> {
     let line_starts = text.match_indices('\n').map(|(at, _)| at + 1);
     let mut tree = Tree {
         root: None,
@@ -161,7 +161,7 @@ struct Builder<'t, 'b> {
 }
 
 impl<'t> Builder<'t, '_> {
-    fn document(&mut self) -> Result<Option<Node>, Error> {
+    fn document(&mut self) -> Result<Option<Node>, YamlError> {
         let mut root = None;
         while let Some((event, position)) = self.next_node() {
             if root.is_some() {
@@ -174,7 +174,12 @@ impl<'t> Builder<'t, '_> {
 
     /// Reads the node that starts with `event`. Afterwards, `at` is the end of the node.
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other event starts a node")]
-    fn node(&mut self, event: Event<'t>, position: Position, depth: usize) -> Result<Node, Error> {
+    fn node(
+        &mut self,
+        event: Event<'t>,
+        position: Position,
+        depth: usize,
+    ) -> Result<Node, YamlError> {
         let anchor_range = self.anchor();
         let property_starts = [position.tag, anchor_range.as_ref().map(|range| range.start)];
         let property_ends =
@@ -188,7 +193,7 @@ impl<'t> Builder<'t, '_> {
                 anchor = id;
                 let text = self.without_added_line_end(&text, style, position);
                 let value = scalar_value(text, style, tag.as_deref(), line)?;
-                (Kind::Scalar(value), self.scalar_range(style, position, properties_end))
+                (NodeKind::Scalar(value), self.scalar_range(style, position, properties_end))
             }
             Event::SequenceStart(style, id, tag) => {
                 anchor = id;
@@ -204,7 +209,7 @@ impl<'t> Builder<'t, '_> {
                 let range = position.range();
                 self.tree.marks.push(Mark { kind: LossKind::Alias, range: range.clone() });
                 self.tree.aliased_anchors.insert(anchor);
-                (Kind::Alias(anchor), range)
+                (NodeKind::Alias(anchor), range)
             }
             _ => return Err(self.syntax_error(position, "unexpected value")),
         };
@@ -277,9 +282,9 @@ impl<'t> Builder<'t, '_> {
         is_mapping: bool,
         position: Position,
         depth: usize,
-    ) -> Result<(Kind, Range<usize>), Error> {
+    ) -> Result<(NodeKind, Range<usize>), YamlError> {
         if depth >= MAX_DEPTH {
-            return Err(Error::TooDeep { line: self.tree.line(position.start) });
+            return Err(YamlError::TooDeep { line: self.tree.line(position.start) });
         }
         let is_flow = style == StructureStyle::Flow;
         let outer_keys = std::mem::take(&mut self.keys);
@@ -306,7 +311,7 @@ impl<'t> Builder<'t, '_> {
         let first = children.first().filter(|_| !is_flow);
         let start = first.map_or(position.start, |child: &Child| child.start);
         let collection = Collection { is_flow, is_mapping, children };
-        Ok((Kind::Collection(collection), start..end.max(start)))
+        Ok((NodeKind::Collection(collection), start..end.max(start)))
     }
 
     fn item(
@@ -315,7 +320,7 @@ impl<'t> Builder<'t, '_> {
         position: Position,
         is_flow: bool,
         depth: usize,
-    ) -> Result<Child, Error> {
+    ) -> Result<Child, YamlError> {
         let dash = skip_trivia(self.text, self.at, is_flow);
         let has_dash = !is_flow && self.has_byte(dash, b'-');
         if has_dash {
@@ -339,7 +344,7 @@ impl<'t> Builder<'t, '_> {
         position: Position,
         is_flow: bool,
         depth: usize,
-    ) -> Result<Child, Error> {
+    ) -> Result<Child, YamlError> {
         let start = skip_trivia(self.text, self.at, is_flow);
         let line = self.tree.line(position.start);
         let name = self.name(&event, line)?;
@@ -351,29 +356,29 @@ impl<'t> Builder<'t, '_> {
         }
         let value_start = self.at;
         let (event, position) =
-            self.next_node().ok_or(Error::InvalidKey { line, reason: "it has no value" })?;
+            self.next_node().ok_or(YamlError::InvalidKey { line, reason: "it has no value" })?;
         let node = self.node(event, position, depth + 1)?;
         let is_irregular = start != key.range.start || !has_colon;
         Ok(Child { start, value_start, name, is_irregular, node })
     }
 
-    fn name(&mut self, event: &Event<'t>, line: usize) -> Result<Name, Error> {
+    fn name(&mut self, event: &Event<'t>, line: usize) -> Result<Name, YamlError> {
         let Event::Scalar(text, style, _, tag) = event else {
             let reason = if matches!(event, Event::Alias(_)) {
                 "replace the alias by its value"
             } else {
                 "JSON does not support lists and mappings as keys"
             };
-            return Err(Error::InvalidKey { line, reason });
+            return Err(YamlError::InvalidKey { line, reason });
         };
         if *style == ScalarStyle::Plain && tag.is_none() && text == "<<" {
             return Ok(Name::Merge);
         }
         let value = scalar_value(text, *style, tag.as_deref(), line)?;
         let reason = "quote it to make it a string";
-        let key = scalar::key(value).ok_or(Error::InvalidKey { line, reason })?;
+        let key = scalar::key(value).ok_or(YamlError::InvalidKey { line, reason })?;
         if let Some(first) = self.keys.insert(key.clone(), line) {
-            return Err(Error::DuplicateKey { line, key, first });
+            return Err(YamlError::DuplicateKey { line, key, first });
         }
         Ok(Name::Key(key))
     }
@@ -386,9 +391,9 @@ impl<'t> Builder<'t, '_> {
         self.text.as_bytes().get(at) == Some(&byte)
     }
 
-    fn syntax_error(&self, position: Position, message: &str) -> Error {
+    fn syntax_error(&self, position: Position, message: &str) -> YamlError {
         let line = self.tree.line(position.start);
-        Error::Syntax {
+        YamlError::Syntax {
             line,
             column: column(self.text, position.start) + 1,
             message: message.to_owned(),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::tree::{Collection, Kind, Name, Node, Tree};
-use super::{Error, MAX_DEPTH};
+use super::tree::{Collection, Name, Node, NodeKind, Tree};
+use super::{MAX_DEPTH, YamlError};
 
 /// Memory limit in bytes for the values of all anchors and aliases of a document. A few lines of nested aliases can
 /// expand to billions of values. Hand-written manifests need far less than 1 MiB.
@@ -15,7 +15,7 @@ const MAX_ALIAS_BYTES: usize = 16 << 20;
 /// Estimated memory of a value, excluding its text, in bytes.
 const VALUE_OVERHEAD: usize = 64;
 
-pub(super) fn resolve(tree: &Tree) -> Result<Value, Error> {
+pub(super) fn resolve(tree: &Tree) -> Result<Value, YamlError> {
     let mut resolver = Resolver { tree, anchored: BTreeMap::new(), bytes_left: MAX_ALIAS_BYTES };
     match &tree.root {
         Some(root) => resolver.node(root).map(|resolved| resolved.value),
@@ -37,23 +37,24 @@ struct Resolved {
 }
 
 impl Resolver<'_> {
-    fn node(&mut self, node: &Node) -> Result<Resolved, Error> {
+    fn node(&mut self, node: &Node) -> Result<Resolved, YamlError> {
         let resolved = match &node.kind {
-            Kind::Scalar(value) => Resolved {
+            NodeKind::Scalar(value) => Resolved {
                 bytes: VALUE_OVERHEAD + value.as_str().map_or(0, str::len),
                 value: value.clone(),
                 depth: 0,
             },
-            Kind::Alias(anchor) => {
+            NodeKind::Alias(anchor) => {
                 let target = self.anchored.get(anchor).cloned();
-                let target = target.ok_or_else(|| Error::AliasCycle { line: self.line(node) })?;
+                let target =
+                    target.ok_or_else(|| YamlError::AliasCycle { line: self.line(node) })?;
                 self.spend(target.bytes, node)?;
                 target
             }
-            Kind::Collection(collection) => self.collection(collection, node)?,
+            NodeKind::Collection(collection) => self.collection(collection, node)?,
         };
         if resolved.depth > MAX_DEPTH {
-            return Err(Error::TooDeep { line: self.line(node) });
+            return Err(YamlError::TooDeep { line: self.line(node) });
         }
         if let Some(anchor) =
             node.anchor.filter(|anchor| self.tree.aliased_anchors.contains(anchor))
@@ -64,7 +65,7 @@ impl Resolver<'_> {
         Ok(resolved)
     }
 
-    fn collection(&mut self, collection: &Collection, node: &Node) -> Result<Resolved, Error> {
+    fn collection(&mut self, collection: &Collection, node: &Node) -> Result<Resolved, YamlError> {
         let mut items = Vec::new();
         let mut entries = Map::new();
         let mut bytes = VALUE_OVERHEAD;
@@ -80,7 +81,7 @@ impl Resolver<'_> {
                     entries.insert(key.clone(), resolved.value);
                 }
                 Name::Merge => merge(&mut entries, resolved.value)
-                    .ok_or_else(|| Error::InvalidMerge { line: self.line(node) })?,
+                    .ok_or_else(|| YamlError::InvalidMerge { line: self.line(node) })?,
             }
         }
         let value =
@@ -88,9 +89,9 @@ impl Resolver<'_> {
         Ok(Resolved { value, bytes, depth: depth + 1 })
     }
 
-    fn spend(&mut self, bytes: usize, node: &Node) -> Result<(), Error> {
+    fn spend(&mut self, bytes: usize, node: &Node) -> Result<(), YamlError> {
         let left = self.bytes_left.checked_sub(bytes);
-        self.bytes_left = left.ok_or_else(|| Error::AliasExpansion {
+        self.bytes_left = left.ok_or_else(|| YamlError::AliasExpansion {
             line: self.line(node),
             limit: MAX_ALIAS_BYTES,
         })?;

@@ -47,10 +47,10 @@ pub struct TokenizerAssignment {
 #[derive(Clone, Default)]
 pub struct Tokenizers {
     /// The configured tokenizers, the most specific pattern first.
-    entries: Arc<[Entry]>,
+    entries: Arc<[AssignmentEntry]>,
 }
 
-struct Entry {
+struct AssignmentEntry {
     pattern: GlobPattern,
     assigned: TokenizerAssignment,
 }
@@ -58,11 +58,11 @@ struct Entry {
 impl Tokenizers {
     /// Creates a set of tokenizers. If two patterns are equally specific, the alphabetically first pattern applies.
     pub fn new(assigned: impl IntoIterator<Item = TokenizerAssignment>) -> Self {
-        let entry = |assigned: TokenizerAssignment| Entry {
+        let entry = |assigned: TokenizerAssignment| AssignmentEntry {
             pattern: GlobPattern::new(&assigned.models),
             assigned,
         };
-        let mut entries: Vec<Entry> = assigned.into_iter().map(entry).collect();
+        let mut entries: Vec<AssignmentEntry> = assigned.into_iter().map(entry).collect();
         entries.sort_by(|one, two| {
             let narrower = two.pattern.specificity().cmp(&one.pattern.specificity());
             narrower.then_with(|| one.assigned.models.cmp(&two.assigned.models))
@@ -74,7 +74,8 @@ impl Tokenizers {
     /// the last slash: `llama-*` also matches `meta-llama/Llama-3.1-8B`.
     pub fn for_model(&self, model: &str) -> Option<Tokenizer> {
         let (_, base) = model.rsplit_once('/').unwrap_or(("", model));
-        let fits = |entry: &&Entry| entry.pattern.matches(model) || entry.pattern.matches(base);
+        let fits =
+            |entry: &&AssignmentEntry| entry.pattern.matches(model) || entry.pattern.matches(base);
         match self.entries.iter().find(fits) {
             Some(entry) => Some(Tokenizer::Custom(Arc::clone(&entry.assigned.tokenizer))),
             None => encoding_for_model(model).map(Tokenizer::BuiltIn),

@@ -7,12 +7,12 @@ use crate::frame::ParseError;
 /// Removes the content encoding of one body. A body without content encoding stays unchanged.
 #[derive(Debug)]
 pub struct ContentDecoder {
-    state: State,
+    state: DecoderState,
     error: Option<ParseError>,
 }
 
 #[derive(Debug)]
-enum State {
+enum DecoderState {
     Plain,
     Encoded(Box<Decompressor>),
     /// The encoding is unknown, so the body is not read.
@@ -26,15 +26,15 @@ impl ContentDecoder {
         match decompressor.transpose().map(Option::flatten) {
             Ok(None) => Self::plain(),
             Ok(Some(decompressor)) => {
-                Self { state: State::Encoded(Box::new(decompressor)), error: None }
+                Self { state: DecoderState::Encoded(Box::new(decompressor)), error: None }
             }
-            Err(_) => Self { state: State::Unread, error: Some(ParseError::Encoding) },
+            Err(_) => Self { state: DecoderState::Unread, error: Some(ParseError::Encoding) },
         }
     }
 
     /// Creates a decoder that passes bytes on unchanged.
     pub const fn plain() -> Self {
-        Self { state: State::Plain, error: None }
+        Self { state: DecoderState::Plain, error: None }
     }
 
     /// Decodes `bytes` and passes the output to `out`. Returns `false` if decoding fails. All later bytes are then
@@ -42,12 +42,12 @@ impl ContentDecoder {
     #[must_use]
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> bool {
         let decoded = match &mut self.state {
-            State::Plain => {
+            DecoderState::Plain => {
                 out(bytes);
                 Ok(())
             }
-            State::Encoded(decompressor) => decompressor.push(bytes, out),
-            State::Unread => Ok(()),
+            DecoderState::Encoded(decompressor) => decompressor.push(bytes, out),
+            DecoderState::Unread => Ok(()),
         };
         if let Err(error) = decoded {
             self.error = Some(error.into());
@@ -57,7 +57,7 @@ impl ContentDecoder {
 
     /// Handles the loss of bytes. The rest of an encoded body cannot be decoded.
     pub fn gap(&mut self) {
-        if let State::Encoded(decompressor) = &mut self.state {
+        if let DecoderState::Encoded(decompressor) = &mut self.state {
             decompressor.abandon();
         }
     }
@@ -71,7 +71,7 @@ impl ContentDecoder {
 
     /// Returns whether the body is ignored because its encoding is unknown.
     pub const fn is_unread(&self) -> bool {
-        matches!(self.state, State::Unread)
+        matches!(self.state, DecoderState::Unread)
     }
 
     /// Returns whether decoding ended early, because the body exceeded a limit or the shared budget was used up.
@@ -81,7 +81,7 @@ impl ContentDecoder {
 
     /// Returns whether the encoded data is incomplete.
     pub fn is_short(&self) -> bool {
-        matches!(&self.state, State::Encoded(decompressor) if decompressor.finish().is_err())
+        matches!(&self.state, DecoderState::Encoded(decompressor) if decompressor.finish().is_err())
     }
 
     /// Returns why the body was not decoded completely. Returns `None` if no error occurred.

@@ -25,11 +25,11 @@ pub(super) enum Format {
 
 pub(super) struct Flate {
     format: Format,
-    state: State,
+    state: InflateState,
     _memory: MemoryPermit,
 }
 
-enum State {
+enum InflateState {
     /// At the start of the body, or between two members of a gzip body.
     Outside,
     /// The first byte of deflate data was read. The second byte shows whether the data has the zlib format.
@@ -42,45 +42,47 @@ impl Flate {
     pub(super) fn new(format: Format, memory: &Arc<MemoryBudget>) -> Option<Self> {
         Some(Self {
             format,
-            state: State::Outside,
+            state: InflateState::Outside,
             _memory: MemoryPermit::take(memory, DECOMPRESSOR_BYTES)?,
         })
     }
 
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         match (&mut self.state, input.first()) {
-            (State::Within(inflate), _) => {
+            (InflateState::Within(inflate), _) => {
                 let (step, ended) = run(inflate, input, output);
                 if ended {
                     self.state = match self.format {
-                        Format::Gzip => State::Outside,
-                        Format::Deflate => State::Ended,
+                        Format::Gzip => InflateState::Outside,
+                        Format::Deflate => InflateState::Ended,
                     };
                 }
                 step
             }
-            (State::Outside | State::Begun(_) | State::Ended, None) => Step::default(),
-            (State::Outside, Some(first)) => match self.format {
+            (InflateState::Outside | InflateState::Begun(_) | InflateState::Ended, None) => {
+                Step::default()
+            }
+            (InflateState::Outside, Some(first)) => match self.format {
                 Format::Gzip => {
-                    self.state = State::Within(Decompress::new_gzip(WINDOW_BITS));
+                    self.state = InflateState::Within(Decompress::new_gzip(WINDOW_BITS));
                     self.step(input, output)
                 }
                 Format::Deflate => {
-                    self.state = State::Begun(*first);
+                    self.state = InflateState::Begun(*first);
                     Step { read: 1, ..Step::default() }
                 }
             },
-            (State::Begun(first), Some(second)) => {
+            (InflateState::Begun(first), Some(second)) => {
                 let both = [*first, *second];
-                self.state = State::Within(Decompress::new(is_zlib(both)));
+                self.state = InflateState::Within(Decompress::new(is_zlib(both)));
                 Step { read: 1, ..self.step(&both, output) }
             }
-            (State::Ended, Some(_)) => Step::fault(DecodeError::Corrupt),
+            (InflateState::Ended, Some(_)) => Step::fault(DecodeError::Corrupt),
         }
     }
 
     pub(super) const fn is_whole(&self) -> bool {
-        matches!(self.state, State::Outside | State::Ended)
+        matches!(self.state, InflateState::Outside | InflateState::Ended)
     }
 }
 

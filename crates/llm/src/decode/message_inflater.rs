@@ -20,13 +20,13 @@ const MESSAGE_END: [u8; 4] = [0, 0, 0xff, 0xff];
 pub struct MessageInflater {
     keeps_context: bool,
     budget: RequestBudget,
-    state: State,
+    state: InflaterState,
     /// Compressed and decompressed bytes of the current message.
     taken: u64,
     written: u64,
 }
 
-enum State {
+enum InflaterState {
     Fresh,
     Active(
         Decompress,
@@ -57,16 +57,16 @@ impl MessageInflater {
 
     fn new(keeps_context: bool, budget: &RequestBudget) -> Self {
         let budget = budget.clone();
-        Self { keeps_context, budget, state: State::Fresh, taken: 0, written: 0 }
+        Self { keeps_context, budget, state: InflaterState::Fresh, taken: 0, written: 0 }
     }
 
     /// Begins a message. Returns whether it can be read.
     pub fn begin_message(&mut self) -> bool {
         (self.taken, self.written) = (0, 0);
-        if !self.keeps_context || matches!(self.state, State::Ended) {
-            self.state = State::Fresh;
+        if !self.keeps_context || matches!(self.state, InflaterState::Ended) {
+            self.state = InflaterState::Fresh;
         }
-        !matches!(self.state, State::Failed)
+        !matches!(self.state, InflaterState::Failed)
     }
 
     /// Decompresses the next part of a message, and passes the output to `out`.
@@ -78,7 +78,7 @@ impl MessageInflater {
         self.taken += bytes.len() as u64;
         let inflated = self.inflate(bytes, out);
         if inflated.is_err() {
-            self.state = State::Failed;
+            self.state = InflaterState::Failed;
         }
         inflated
     }
@@ -90,23 +90,25 @@ impl MessageInflater {
     pub fn end_message(&mut self, out: &mut dyn FnMut(&[u8])) -> Result<(), DecodeError> {
         let ended = self.push(&MESSAGE_END, out);
         if !self.keeps_context {
-            self.state = State::Fresh;
+            self.state = InflaterState::Fresh;
         }
         ended
     }
 
     /// Handles the loss of a part of the current message.
     pub fn lose(&mut self) {
-        self.state = State::Failed;
+        self.state = InflaterState::Failed;
     }
 
     fn inflate(&mut self, bytes: &[u8], out: &mut dyn FnMut(&[u8])) -> Result<(), DecodeError> {
-        if matches!(self.state, State::Fresh) {
+        if matches!(self.state, InflaterState::Fresh) {
             let memory = MemoryPermit::take(&self.budget.memory, DECOMPRESSOR_BYTES);
-            self.state =
-                State::Active(Decompress::new(false), memory.ok_or(DecodeError::OverBudget)?);
+            self.state = InflaterState::Active(
+                Decompress::new(false),
+                memory.ok_or(DecodeError::OverBudget)?,
+            );
         }
-        let State::Active(decompress, _) = &mut self.state else {
+        let InflaterState::Active(decompress, _) = &mut self.state else {
             return Ok(());
         };
         let mut scratch = [0; OUTPUT_BUFFER_BYTES];
@@ -129,7 +131,7 @@ impl MessageInflater {
             left = left.get(read..).unwrap_or_default();
             match status {
                 Ok(Status::StreamEnd) => {
-                    self.state = State::Ended;
+                    self.state = InflaterState::Ended;
                     return Ok(());
                 }
                 Ok(_) if read == 0 && written == 0 && !left.is_empty() => {

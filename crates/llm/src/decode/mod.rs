@@ -53,7 +53,7 @@ const OUTPUT_BUFFER_BYTES: usize = 4 << 10;
 /// Removes the content encoding of one body.
 pub struct Decompressor {
     /// Decompressors, in the order of decoding. Empty if the rest of the body is ignored.
-    stages: Vec<Stage>,
+    stages: Vec<CodingDecoder>,
     limits: Limits,
     /// Number of compressed bytes received.
     taken: u64,
@@ -118,8 +118,8 @@ impl Decompressor {
     }
 
     fn with_limits(content_encoding: &str, limits: Limits) -> Result<Option<Self>, Unsupported> {
-        let stages: Vec<Stage> =
-            coding::parse(content_encoding)?.into_iter().rev().map(Stage::new).collect();
+        let stages: Vec<CodingDecoder> =
+            coding::parse(content_encoding)?.into_iter().rev().map(CodingDecoder::new).collect();
         Ok((!stages.is_empty()).then_some(Self { stages, limits, taken: 0 }))
     }
 
@@ -140,7 +140,11 @@ impl Decompressor {
 
     /// Returns an error if the compressed data ended too early. Returns `Ok` if decompression had already stopped.
     pub fn finish(&self) -> Result<(), DecodeError> {
-        if self.stages.iter().all(Stage::is_whole) { Ok(()) } else { Err(DecodeError::Corrupt) }
+        if self.stages.iter().all(CodingDecoder::is_whole) {
+            Ok(())
+        } else {
+            Err(DecodeError::Corrupt)
+        }
     }
 
     /// Stops decompression after a loss of bytes, because later data depends on the lost bytes.
@@ -163,14 +167,14 @@ impl fmt::Debug for Decompressor {
 }
 
 /// Decompressor of one coding.
-struct Stage {
+struct CodingDecoder {
     coding: Coding,
     /// Decompressor. Created when the first byte arrives, because many responses name an encoding but have no body.
     codec: Option<Codec>,
     written: u64,
 }
 
-impl Stage {
+impl CodingDecoder {
     const fn new(coding: Coding) -> Self {
         Self { coding, codec: None, written: 0 }
     }
@@ -194,7 +198,7 @@ impl Stage {
 /// every stage depend on `taken`, the number of bytes from the network. Several encodings of one body therefore cannot
 /// multiply the allowed size.
 fn inflate(
-    stages: &mut [Stage],
+    stages: &mut [CodingDecoder],
     bytes: &[u8],
     limits: &Limits,
     taken: u64,

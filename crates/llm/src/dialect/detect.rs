@@ -22,8 +22,8 @@ pub struct RequestTarget<'a> {
     pub host: Option<&'a str>,
     /// Without the query.
     pub path: &'a str,
-    /// Whether the request has an `anthropic-version` header.
-    pub anthropic: bool,
+    /// The family that the request's headers name. Only Anthropic's clients send such a header, `anthropic-version`.
+    pub header_family: Option<Family>,
 }
 
 impl RequestTarget<'_> {
@@ -134,7 +134,7 @@ pub fn is_hint(hint: &str) -> bool {
 /// Returns whether only a call of `found` can have this target. Other targets only look like a call: many
 /// services have paths such as `/api/chat` or `/surveys/4/responses`.
 pub fn is_certain(facts: &RequestTarget<'_>, found: &DetectedApi) -> bool {
-    let has_header = facts.anthropic && found.api.family() == Family::Anthropic;
+    let has_header = facts.header_family == Some(found.api.family());
     if facts.hint.is_some()
         || has_header
         || facts.host.is_some_and(|host| provider_by_host(host).is_some())
@@ -278,7 +278,7 @@ fn cloudflare(path: &str) -> Option<DetectedApi> {
 }
 
 fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
-    if facts.anthropic && path.ends_with("/messages") {
+    if facts.header_family == Some(Family::Anthropic) && path.ends_with("/messages") {
         return Some(plain(Api::AnthropicMessages));
     }
     // The provider chooses the path prefix: `/v1`, `/api/v1`, `/openai/deployments/NAME`. The longest matching suffix
@@ -354,7 +354,13 @@ mod tests {
     use super::*;
 
     fn asked<'a>(method: &'a http::Method, path: &'a str) -> RequestTarget<'a> {
-        RequestTarget { hint: None, method, host: Some("127.0.0.1:8000"), path, anthropic: false }
+        RequestTarget {
+            hint: None,
+            method,
+            host: Some("127.0.0.1:8000"),
+            path,
+            header_family: None,
+        }
     }
 
     fn post(path: &str) -> Option<DetectedApi> {
@@ -601,7 +607,10 @@ mod tests {
         let cohere = RequestTarget { host: Some("api.cohere.com"), ..asked(&method, "/v1/chat") };
         let found = detect(&cohere).unwrap();
         assert_eq!((found.api, found.body_decides), (Api::CohereV1Chat, false));
-        let claude = RequestTarget { anthropic: true, ..asked(&method, "/gateway/messages") };
+        let claude = RequestTarget {
+            header_family: Some(Family::Anthropic),
+            ..asked(&method, "/gateway/messages")
+        };
         let found = detect(&claude).unwrap();
         assert_eq!((found.api, found.body_decides), (Api::AnthropicMessages, false));
     }

@@ -24,7 +24,7 @@ const MAX_SCALAR_BYTES: usize = 32;
 #[derive(Debug)]
 pub struct Form {
     paths: &'static RequestPaths,
-    state: State,
+    state: FormState,
     /// The delimiter between two fields: a line end and the boundary. No other line end occurs in the delimiter, so a
     /// failed comparison can continue at the current byte.
     delimiter: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct Form {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
+enum FormState {
     /// In the first line.
     Boundary,
     /// In a header line of a field.
@@ -59,7 +59,7 @@ impl Form {
     pub fn new(paths: &'static RequestPaths) -> Self {
         Self {
             paths,
-            state: State::Boundary,
+            state: FormState::Boundary,
             delimiter: Vec::new(),
             found: 0,
             buffered: Vec::new(),
@@ -70,10 +70,10 @@ impl Form {
 
     pub fn push(&mut self, bytes: &[u8], out: &mut impl ValueSink<RequestField>) {
         let mut rest = bytes;
-        while !rest.is_empty() && self.state != State::Done {
+        while !rest.is_empty() && self.state != FormState::Done {
             rest = match self.state {
-                State::Field => self.read_field(rest, out),
-                State::Boundary | State::Headers | State::Between | State::Done => {
+                FormState::Field => self.read_field(rest, out),
+                FormState::Boundary | FormState::Headers | FormState::Between | FormState::Done => {
                     self.read_line(rest)
                 }
             };
@@ -85,10 +85,10 @@ impl Form {
         let (line, after) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
         let free = MAX_HEADER_LINE_BYTES.saturating_sub(self.buffered.len());
         self.buffered.extend(line.iter().take(free));
-        if self.state == State::Boundary && self.buffered.len() > MAX_BOUNDARY_BYTES {
-            self.state = State::Done;
+        if self.state == FormState::Boundary && self.buffered.len() > MAX_BOUNDARY_BYTES {
+            self.state = FormState::Done;
         }
-        if end.is_some() && self.state != State::Done {
+        if end.is_some() && self.state != FormState::Done {
             let line = std::mem::take(&mut self.buffered);
             self.end_line(line.trim_ascii_end());
         }
@@ -97,20 +97,22 @@ impl Form {
 
     fn end_line(&mut self, line: &[u8]) {
         self.state = match self.state {
-            State::Boundary if line.starts_with(b"--") => {
+            FormState::Boundary if line.starts_with(b"--") => {
                 self.delimiter = [b"\n", line].concat();
-                State::Headers
+                FormState::Headers
             }
-            State::Headers if line.is_empty() => State::Field,
-            State::Headers => {
+            FormState::Headers if line.is_empty() => FormState::Field,
+            FormState::Headers => {
                 self.header(line);
-                State::Headers
+                FormState::Headers
             }
-            State::Between if line.is_empty() => {
+            FormState::Between if line.is_empty() => {
                 self.field = 0;
-                State::Headers
+                FormState::Headers
             }
-            State::Boundary | State::Between | State::Field | State::Done => State::Done,
+            FormState::Boundary | FormState::Between | FormState::Field | FormState::Done => {
+                FormState::Done
+            }
         };
     }
 
@@ -149,7 +151,7 @@ impl Form {
             if self.found == self.delimiter.len() {
                 self.found = 0;
                 self.end_field(out);
-                self.state = State::Between;
+                self.state = FormState::Between;
             }
             return rest.get(1..).unwrap_or_default();
         }
@@ -321,7 +323,9 @@ mod tests {
         assert_eq!(bytes, 300_000);
         let mut endless = Form::new(&PATHS);
         endless.push(&[b'-'; 100_000], &mut |_, _| {});
-        assert!(endless.buffered.len() <= MAX_HEADER_LINE_BYTES && endless.state == State::Done);
+        assert!(
+            endless.buffered.len() <= MAX_HEADER_LINE_BYTES && endless.state == FormState::Done
+        );
     }
 
     proptest::proptest! {

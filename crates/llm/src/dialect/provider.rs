@@ -198,7 +198,7 @@ mod tests {
             method: &http::Method::POST,
             host: Some("eu.api.example.ai"),
             path: "/serverless/v3/chat/completions",
-            anthropic: false,
+            header_family: None,
         };
         let api = crate::dialect::detect(&target).map(|detected| detected.api);
         assert_eq!(api, Some(Api::OpenAiChat));

@@ -15,7 +15,7 @@ use tokengauge_types::label::{Label, MAX_NAME_BYTES};
 pub struct SavedBaseline {
     version: u64,
     #[serde(alias = "flows")]
-    models: Vec<Entry>,
+    models: Vec<SavedEntry>,
 }
 
 /// Reason why a file is not a valid baseline, with a hint for the operator. Messages never quote the file: if the path
@@ -46,7 +46,7 @@ const VERSION: u64 = 1;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct SavedEntry {
     provider: String,
     model: String,
     route: String,
@@ -65,7 +65,7 @@ impl SavedBaseline {
         models.sort_by(|(a, _), (b, _)| a.by_name().cmp(&b.by_name()));
         let entry = |(model_key, lengths): (ModelKey, [Lengths; Direction::ALL.len()])| {
             let [input, output] = lengths.each_ref().map(pairs);
-            Entry {
+            SavedEntry {
                 provider: model_key.provider.to_string(),
                 model: model_key.model.to_string(),
                 route: model_key.route.to_string(),
@@ -124,7 +124,7 @@ impl SavedBaseline {
     }
 }
 
-impl Entry {
+impl SavedEntry {
     fn names(&self) -> (ProxyPosition, [&str; 3]) {
         (self.position, [&self.provider, &self.model, &self.route])
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::panel::{Colour, Column, Kind, Link, Order, Panel, Query, Thresholds};
+use super::panel::{Colour, Column, Link, Order, Panel, PanelKind, Query, Thresholds};
 use super::query::expanded;
 use super::variables::Scope;
 use super::{datasource, standard_variables};
@@ -39,7 +39,7 @@ impl Panel {
         });
         // Without a version, Grafana 11.0 treats a scatter chart as the previous format and converts the chart.
         let version =
-            matches!(self.kind, Kind::XyChart).then(|| ("pluginVersion", "11.1.0".into()));
+            matches!(self.kind, PanelKind::XyChart).then(|| ("pluginVersion", "11.1.0".into()));
         with(panel, version)
     }
 
@@ -51,19 +51,21 @@ impl Panel {
         let text = expanded(&query.text);
         let text = if self.has_sparkline() { with_gaps(&text) } else { text };
         let (instant, format) = match self.kind {
-            Kind::Stat | Kind::BarGauge => (!self.has_sparkline(), "time_series"),
-            Kind::Table => (true, "table"),
-            Kind::Heatmap => (false, "heatmap"),
-            Kind::TimeSeries | Kind::XyChart | Kind::StateTimeline => (false, "time_series"),
+            PanelKind::Stat | PanelKind::BarGauge => (!self.has_sparkline(), "time_series"),
+            PanelKind::Table => (true, "table"),
+            PanelKind::Heatmap => (false, "heatmap"),
+            PanelKind::TimeSeries | PanelKind::XyChart | PanelKind::StateTimeline => {
+                (false, "time_series")
+            }
         };
         // Only histograms of durations have exemplars that link to traces. All percentiles of a panel have the
         // same exemplars, and exemplars hide the cells of a heat map and mean nothing on an axis of ratios.
         let exemplar = at == 0
-            && matches!(self.kind, Kind::TimeSeries)
+            && matches!(self.kind, PanelKind::TimeSeries)
             && self.unit == "s"
             && text.contains("_seconds_bucket");
         let legend = match (query.name.as_str(), self.kind) {
-            ("", Kind::Heatmap) => "{{le}}",
+            ("", PanelKind::Heatmap) => "{{le}}",
             ("", _) => "__auto",
             (name, _) => name,
         };
@@ -103,16 +105,16 @@ impl Panel {
     /// Returns the start of the scale. Bars start at 0, because bars that start at the lowest value have misleading
     /// lengths.
     fn default_min(&self) -> Option<f64> {
-        matches!(self.kind, Kind::BarGauge).then_some(0.0)
+        matches!(self.kind, PanelKind::BarGauge).then_some(0.0)
     }
 
     /// Returns whether the panel draws the history of its value in the background. Several values leave no room.
     fn has_sparkline(&self) -> bool {
-        matches!(self.kind, Kind::Stat) && self.query.is_some()
+        matches!(self.kind, PanelKind::Stat) && self.query.is_some()
     }
 
     fn empty(&self) -> &str {
-        let default = if matches!(self.kind, Kind::Table) { NO_CELL } else { NO_TRAFFIC };
+        let default = if matches!(self.kind, PanelKind::Table) { NO_CELL } else { NO_TRAFFIC };
         self.empty.as_deref().unwrap_or(default)
     }
 
@@ -140,32 +142,33 @@ impl Panel {
 
     const fn colour_mode(&self) -> &'static str {
         match self.kind {
-            Kind::Stat | Kind::BarGauge | Kind::Table => "thresholds",
+            PanelKind::Stat | PanelKind::BarGauge | PanelKind::Table => "thresholds",
             // The legend of a state timeline lists thresholds instead of states in the mode "thresholds".
-            Kind::TimeSeries | Kind::Heatmap | Kind::XyChart | Kind::StateTimeline => {
-                "palette-classic"
-            }
+            PanelKind::TimeSeries
+            | PanelKind::Heatmap
+            | PanelKind::XyChart
+            | PanelKind::StateTimeline => "palette-classic",
         }
     }
 
     /// Returns the field options of this panel type.
     fn custom(&self) -> Value {
         match self.kind {
-            Kind::TimeSeries => self.drawing_style(),
-            Kind::Table => json!({
+            PanelKind::TimeSeries => self.drawing_style(),
+            PanelKind::Table => json!({
                 "align": "auto",
                 "cellOptions": { "type": "auto" },
                 "filterable": false,
                 "minWidth": NARROWEST_COLUMN,
             }),
-            Kind::StateTimeline => json!({ "fillOpacity": 80, "lineWidth": 0 }),
-            Kind::XyChart => json!({
+            PanelKind::StateTimeline => json!({ "fillOpacity": 80, "lineWidth": 0 }),
+            PanelKind::XyChart => json!({
                 "show": "points",
                 "pointSize": { "fixed": 5 },
                 "axisSoftMin": 0,
             }),
-            Kind::Heatmap => json!({ "scaleDistribution": { "type": "linear" } }),
-            Kind::Stat | Kind::BarGauge => json!({}),
+            PanelKind::Heatmap => json!({ "scaleDistribution": { "type": "linear" } }),
+            PanelKind::Stat | PanelKind::BarGauge => json!({}),
         }
     }
 
@@ -250,17 +253,17 @@ impl Panel {
 
     fn transformations(&self) -> Value {
         match self.kind {
-            Kind::Table => self.table_columns(),
+            PanelKind::Table => self.table_columns(),
             // Joins all lines into one frame with one column per line, so that one line can be the axis of
             // another.
-            Kind::XyChart => json!([
+            PanelKind::XyChart => json!([
                 { "id": "joinByField", "options": { "byField": "Time", "mode": "outer" } },
             ]),
-            Kind::Stat
-            | Kind::TimeSeries
-            | Kind::Heatmap
-            | Kind::BarGauge
-            | Kind::StateTimeline => json!([]),
+            PanelKind::Stat
+            | PanelKind::TimeSeries
+            | PanelKind::Heatmap
+            | PanelKind::BarGauge
+            | PanelKind::StateTimeline => json!([]),
         }
     }
 
@@ -304,7 +307,7 @@ impl Panel {
         let calculation = if self.has_sparkline() { "last" } else { "lastNotNull" };
         let reduced = json!({ "calcs": [calculation], "fields": "", "values": false });
         match self.kind {
-            Kind::Stat => json!({
+            PanelKind::Stat => json!({
                 "colorMode": self.coloured_part(),
                 "graphMode": if self.has_sparkline() { "area" } else { "none" },
                 "justifyMode": "auto",
@@ -312,27 +315,27 @@ impl Panel {
                 "reduceOptions": reduced,
                 "textMode": "auto",
             }),
-            Kind::TimeSeries => json!({
+            PanelKind::TimeSeries => json!({
                 "legend": legend,
                 "tooltip": { "mode": "multi", "sort": "desc" },
             }),
-            Kind::Heatmap => heatmap_options(&self.unit),
-            Kind::BarGauge => json!({
+            PanelKind::Heatmap => heatmap_options(&self.unit),
+            PanelKind::BarGauge => json!({
                 "displayMode": "basic",
                 "orientation": "horizontal",
                 "reduceOptions": reduced,
                 "showUnfilled": true,
                 "valueMode": "text",
             }),
-            Kind::Table => with(
+            PanelKind::Table => with(
                 json!({ "cellHeight": "sm", "showHeader": true }),
                 self.sort.as_ref().map(|(column, order)| {
                     let descending = *order == Order::Descending;
                     ("sortBy", json!([{ "displayName": column, "desc": descending }]))
                 }),
             ),
-            Kind::XyChart => self.xy_options(&legend),
-            Kind::StateTimeline => json!({
+            PanelKind::XyChart => self.xy_options(&legend),
+            PanelKind::StateTimeline => json!({
                 "alignValue": "left",
                 "legend": legend,
                 "mergeValues": true,

@@ -12,7 +12,7 @@ use super::query::expanded;
 pub(super) struct Panel {
     pub(super) title: String,
     #[serde(rename = "type")]
-    pub(super) kind: Kind,
+    pub(super) kind: PanelKind,
     /// Unit of the values, in Grafana's notation. `count:tok/s` scales by thousands and appends `tok/s`. `suffix:×`
     /// only appends `×`.
     pub(super) unit: String,
@@ -74,7 +74,7 @@ pub(super) enum Destination {
 /// Grafana's visualization types.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Kind {
+pub(super) enum PanelKind {
     /// A single current value.
     Stat,
     #[default]
@@ -165,7 +165,7 @@ pub(super) struct Query {
 }
 
 impl Panel {
-    pub(super) fn new(kind: Kind, title: &str, unit: &str, description: &str) -> Self {
+    pub(super) fn new(kind: PanelKind, title: &str, unit: &str, description: &str) -> Self {
         let [title, unit, description] = [title, unit, description].map(Into::into);
         Self { kind, title, unit, description, ..Self::default() }
     }
@@ -178,11 +178,11 @@ impl Panel {
 
     pub(super) const fn default_size(&self) -> (u32, u32) {
         match self.kind {
-            Kind::Stat => (4, 4),
-            Kind::TimeSeries | Kind::Heatmap | Kind::StateTimeline => (12, 8),
-            Kind::BarGauge => (8, 8),
-            Kind::Table => (24, 8),
-            Kind::XyChart => (12, 9),
+            PanelKind::Stat => (4, 4),
+            PanelKind::TimeSeries | PanelKind::Heatmap | PanelKind::StateTimeline => (12, 8),
+            PanelKind::BarGauge => (8, 8),
+            PanelKind::Table => (24, 8),
+            PanelKind::XyChart => (12, 9),
         }
     }
 

@@ -118,7 +118,7 @@ struct File<'a> {
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct ModelKind {
     /// Absent in early versions of the format.
     #[serde(rename = "type")]
     kind: Option<String>,
@@ -146,7 +146,7 @@ impl File<'_> {
     /// Reads the model and disables its caches. A cache would keep the first words of each thread forever.
     fn model(&self) -> Result<ModelWrapper, TokenizerError> {
         let model = Some(self.model);
-        let Ok(Kind { kind }) = serde_json::from_str(self.model.get()) else {
+        let Ok(ModelKind { kind }) = serde_json::from_str(self.model.get()) else {
             return Err(TokenizerError::NoModel);
         };
         match kind.as_deref() {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::dialect::event::sum;
 use crate::dialect::lenient::{self, Count, List, Text};
-use crate::dialect::table::{Field, Phase, Table, TableReader, Unit};
+use crate::dialect::table::{Field, Table, TableReader, TimingPhase, Unit};
 use crate::dialect::token_count::TokenCount;
 use crate::dialect::usage::UncachedUsage;
 use crate::dialect::{Part, RequestFacts, Timings, Usage};
@@ -21,7 +21,7 @@ static TABLE: Table = Table {
         ("serviceTier.type", Field::ServiceTier),
         ("stopReason", Field::StopReason),
         ("usage{}", Field::Usage),
-        ("metrics.latencyMs", Field::Clock(Phase::Total, Unit::Milliseconds)),
+        ("metrics.latencyMs", Field::Clock(TimingPhase::Total, Unit::Milliseconds)),
         ("metrics", Field::Report),
         // Bodies.
         ("output.message.content.*.text", Field::Text(Part::Text)),

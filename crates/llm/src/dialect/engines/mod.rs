@@ -6,7 +6,7 @@
 
 use super::json::{Found, Value};
 use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
-use super::table::{Counter, Counts, Field, Phase, Table, Texts, Unit};
+use super::table::{Counter, Counts, Field, Table, Texts, TimingPhase, Unit};
 use super::{Api, Part};
 
 /// Ollama: chat, generate and embed. Responses are streams of JSON lines unless the request disables streaming. A JSON
@@ -30,10 +30,10 @@ pub static OLLAMA: Table = Table {
         ("done", Field::Done),
         ("prompt_eval_count", Field::Count(Counter::Input)),
         ("eval_count", Field::Count(Counter::Output)),
-        ("total_duration", Field::Clock(Phase::Total, Unit::Nanoseconds)),
-        ("load_duration", Field::Clock(Phase::Load, Unit::Nanoseconds)),
-        ("prompt_eval_duration", Field::Clock(Phase::Prefill, Unit::Nanoseconds)),
-        ("eval_duration", Field::Clock(Phase::Decode, Unit::Nanoseconds)),
+        ("total_duration", Field::Clock(TimingPhase::Total, Unit::Nanoseconds)),
+        ("load_duration", Field::Clock(TimingPhase::Load, Unit::Nanoseconds)),
+        ("prompt_eval_duration", Field::Clock(TimingPhase::Prefill, Unit::Nanoseconds)),
+        ("eval_duration", Field::Clock(TimingPhase::Decode, Unit::Nanoseconds)),
         ("", Field::Report),
     ])
 };
@@ -91,8 +91,8 @@ pub static LLAMA_CPP: Table = Table {
         ("tokens_evaluated", Field::Count(Counter::Input)),
         ("tokens_predicted", Field::Count(Counter::Output)),
         ("timings.cache_n", Field::Count(Counter::CacheRead)),
-        ("timings.prompt_ms", Field::Clock(Phase::Prefill, Unit::Milliseconds)),
-        ("timings.predicted_ms", Field::Clock(Phase::Decode, Unit::Milliseconds)),
+        ("timings.prompt_ms", Field::Clock(TimingPhase::Prefill, Unit::Milliseconds)),
+        ("timings.predicted_ms", Field::Clock(TimingPhase::Decode, Unit::Milliseconds)),
         ("", Field::Report),
     ])
 };
@@ -116,7 +116,7 @@ pub static SGLANG: Table = Table {
         ("meta_info.prompt_tokens", Field::Count(Counter::Input)),
         ("meta_info.completion_tokens", Field::Count(Counter::Output)),
         ("meta_info.cached_tokens", Field::Count(Counter::CacheRead)),
-        ("meta_info.e2e_latency", Field::Clock(Phase::Total, Unit::Seconds)),
+        ("meta_info.e2e_latency", Field::Clock(TimingPhase::Total, Unit::Seconds)),
         ("meta_info", Field::Report),
     ])
 };

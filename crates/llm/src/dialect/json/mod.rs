@@ -49,7 +49,7 @@ pub struct JsonScanner<F: 'static> {
     positions: Vec<u32>,
     /// Number of open lists that surround the root value.
     roots: usize,
-    state: State,
+    state: ParserState,
     /// The rows that match the value that comes next.
     next: Matches,
     /// The key that is being read.
@@ -82,7 +82,7 @@ enum LevelKind {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
+enum ParserState {
     /// Before a value. If `first` is set, `]` may follow and end an empty list.
     Value {
         first: bool,
@@ -109,7 +109,7 @@ impl<F: Copy> JsonScanner<F> {
             levels: Vec::new(),
             positions: Vec::new(),
             roots: 0,
-            state: State::Value { first: false },
+            state: ParserState::Value { first: false },
             next: paths.root(),
             key: BoundedText::default(),
             seen_keys: SeenKeys::default(),
@@ -125,7 +125,7 @@ impl<F: Copy> JsonScanner<F> {
         self.levels.clear();
         self.positions.clear();
         self.roots = 0;
-        self.state = State::Value { first: false };
+        self.state = ParserState::Value { first: false };
         self.next = self.paths.root();
         self.key.clear();
         self.seen_keys.clear();
@@ -141,16 +141,16 @@ impl<F: Copy> JsonScanner<F> {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first() {
             rest = match self.state {
-                State::InKey => self.read_key(rest),
-                State::InText => self.read_text(rest, out),
-                State::InRaw(scanner) => self.read_raw(rest, scanner, out),
-                State::InScalar => self.scan_scalar(rest, out),
-                State::Malformed => return,
-                State::Value { .. }
-                | State::Key { .. }
-                | State::Colon
-                | State::AfterValue
-                | State::Done => {
+                ParserState::InKey => self.read_key(rest),
+                ParserState::InText => self.read_text(rest, out),
+                ParserState::InRaw(scanner) => self.read_raw(rest, scanner, out),
+                ParserState::InScalar => self.scan_scalar(rest, out),
+                ParserState::Malformed => return,
+                ParserState::Value { .. }
+                | ParserState::Key { .. }
+                | ParserState::Colon
+                | ParserState::AfterValue
+                | ParserState::Done => {
                     if !byte.is_ascii_whitespace() {
                         self.read_structure(*byte, out);
                     }
@@ -161,21 +161,21 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     pub fn finish(&mut self, out: &mut impl ValueSink<F>) -> Outcome {
-        if self.state == State::InScalar && self.levels.is_empty() {
+        if self.state == ParserState::InScalar && self.levels.is_empty() {
             self.end_scalar(out);
         }
         match self.state {
-            State::Done => Outcome::Complete,
-            State::AfterValue if self.levels.is_empty() => Outcome::Complete,
-            State::Malformed => Outcome::Malformed,
-            State::Value { .. }
-            | State::Key { .. }
-            | State::InKey
-            | State::Colon
-            | State::InText
-            | State::InRaw(_)
-            | State::InScalar
-            | State::AfterValue => Outcome::Cut,
+            ParserState::Done => Outcome::Complete,
+            ParserState::AfterValue if self.levels.is_empty() => Outcome::Complete,
+            ParserState::Malformed => Outcome::Malformed,
+            ParserState::Value { .. }
+            | ParserState::Key { .. }
+            | ParserState::InKey
+            | ParserState::Colon
+            | ParserState::InText
+            | ParserState::InRaw(_)
+            | ParserState::InScalar
+            | ParserState::AfterValue => Outcome::Cut,
         }
     }
 
@@ -196,47 +196,50 @@ impl<F: Copy> JsonScanner<F> {
     /// Processes a byte between two values.
     fn read_structure(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match (self.state, byte) {
-            (State::Value { first: true }, b']') | (State::Key { first: true }, b'}') => {
+            (ParserState::Value { first: true }, b']')
+            | (ParserState::Key { first: true }, b'}') => {
                 return self.close(byte, out);
             }
-            (State::Value { .. }, _) => return self.begin_value(byte, out),
-            (State::Key { .. }, b'"') => {
+            (ParserState::Value { .. }, _) => return self.begin_value(byte, out),
+            (ParserState::Key { .. }, b'"') => {
                 self.key.clear();
-                State::InKey
+                ParserState::InKey
             }
-            (State::Colon, b':') => State::Value { first: false },
-            (State::AfterValue, b',') => self.next_item(),
-            (State::AfterValue, b']' | b'}') => return self.close(byte, out),
-            _ => State::Malformed,
+            (ParserState::Colon, b':') => ParserState::Value { first: false },
+            (ParserState::AfterValue, b',') => self.next_item(),
+            (ParserState::AfterValue, b']' | b'}') => return self.close(byte, out),
+            _ => ParserState::Malformed,
         };
     }
 
     /// Begins a value with its first byte.
     fn begin_value(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match byte {
-            b'"' if self.next.ended != 0 || self.paths.has_own(self.next.open) => State::InText,
-            b'"' => State::InRaw(Scanner::in_string()),
+            b'"' if self.next.ended != 0 || self.paths.has_own(self.next.open) => {
+                ParserState::InText
+            }
+            b'"' => ParserState::InRaw(Scanner::in_string()),
             b'{' | b'[' if self.next.is_raw => {
                 let bracket = if byte == b'{' { "{" } else { "[" };
                 self.piece(bracket, out);
-                State::InRaw(Scanner::in_brackets())
+                ParserState::InRaw(Scanner::in_brackets())
             }
             b'{' | b'[' if self.levels.len() < MAX_DEPTH => self.begin_container(byte == b'[', out),
-            b'{' | b'[' => State::InRaw(Scanner::in_brackets()),
+            b'{' | b'[' => ParserState::InRaw(Scanner::in_brackets()),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                 self.scalar.push(byte);
-                State::InScalar
+                ParserState::InScalar
             }
             // Python writes NaN and Infinity, which are not JSON. The scanner accepts them if no row reads the value.
-            b'N' | b'I' if self.next.is_none() => State::InScalar,
-            _ => State::Malformed,
+            b'N' | b'I' if self.next.is_none() => ParserState::InScalar,
+            _ => ParserState::Malformed,
         };
     }
 
-    fn begin_container(&mut self, is_list: bool, out: &mut impl ValueSink<F>) -> State {
+    fn begin_container(&mut self, is_list: bool, out: &mut impl ValueSink<F>) -> ParserState {
         self.emit(if is_list { Value::Array } else { Value::Object }, out);
         if self.next.open == 0 {
-            return State::InRaw(Scanner::in_brackets());
+            return ParserState::InRaw(Scanner::in_brackets());
         }
         let elements = self.paths.elements(self.next.open, self.next_depth());
         let kind = match is_list {
@@ -264,7 +267,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    fn open(&mut self, kind: LevelKind) -> State {
+    fn open(&mut self, kind: LevelKind) -> ParserState {
         let matches = self.next;
         let depth = match kind {
             // The list is no step of a path.
@@ -273,7 +276,7 @@ impl<F: Copy> JsonScanner<F> {
         };
         self.levels.push(Level { kind, matches, depth });
         match kind {
-            LevelKind::Object => return State::Key { first: true },
+            LevelKind::Object => return ParserState::Key { first: true },
             LevelKind::ListOfOne => {}
             LevelKind::List | LevelKind::Implied => {
                 self.positions.push(0);
@@ -281,7 +284,7 @@ impl<F: Copy> JsonScanner<F> {
             }
         }
         self.next = self.element();
-        State::Value { first: true }
+        ParserState::Value { first: true }
     }
 
     /// Returns the rows that match an element of the innermost list. An element of a list around the root is read like
@@ -295,35 +298,36 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Continues after a comma.
-    fn next_item(&mut self) -> State {
+    fn next_item(&mut self) -> ParserState {
         match self.levels.last() {
             Some(level) if level.kind == LevelKind::ListOfOne => {
                 record_misfit();
                 self.next = Matches::default();
-                State::Value { first: false }
+                ParserState::Value { first: false }
             }
             Some(level) if level.kind == LevelKind::List => {
                 if let Some(position) = self.positions.last_mut() {
                     *position = position.saturating_add(1);
                 }
                 self.next = self.element();
-                State::Value { first: false }
+                ParserState::Value { first: false }
             }
-            Some(_) => State::Key { first: false },
-            None => State::Malformed,
+            Some(_) => ParserState::Key { first: false },
+            None => ParserState::Malformed,
         }
     }
 
     fn close(&mut self, bracket: u8, out: &mut impl ValueSink<F>) {
         let is_object = self.levels.last().is_some_and(|level| level.kind == LevelKind::Object);
         if is_object != (bracket == b'}') || !self.end_level(out) {
-            self.state = State::Malformed;
+            self.state = ParserState::Malformed;
             return;
         }
         if self.levels.last().is_some_and(|level| level.kind == LevelKind::Implied) {
             self.end_level(out);
         }
-        self.state = if self.levels.is_empty() { State::Done } else { State::AfterValue };
+        self.state =
+            if self.levels.is_empty() { ParserState::Done } else { ParserState::AfterValue };
     }
 
     /// Ends the innermost object or list. Returns `false` if none is open.
@@ -357,7 +361,7 @@ impl<F: Copy> JsonScanner<F> {
                     let level = self.levels.len();
                     self.next.is_repeated |= self.seen_keys.insert(level, self.key.as_str());
                 }
-                self.state = State::Colon;
+                self.state = ParserState::Colon;
                 after
             }
         }
@@ -372,7 +376,7 @@ impl<F: Copy> JsonScanner<F> {
             Progress::Bad => self.malformed(),
             Progress::Closed(after) => {
                 self.end_text(out);
-                self.state = State::AfterValue;
+                self.state = ParserState::AfterValue;
                 after
             }
         }
@@ -399,7 +403,7 @@ impl<F: Copy> JsonScanner<F> {
         } else {
             scanner.compact(rest, &mut |_| {})
         };
-        self.state = after.map_or(State::InRaw(scanner), |_| State::AfterValue);
+        self.state = after.map_or(ParserState::InRaw(scanner), |_| ParserState::AfterValue);
         after.unwrap_or_default()
     }
 
@@ -423,9 +427,9 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Delivers a number, a boolean or null, and returns the next state.
-    fn read_scalar(&mut self, scalar: &[u8], out: &mut impl ValueSink<F>) -> State {
+    fn read_scalar(&mut self, scalar: &[u8], out: &mut impl ValueSink<F>) -> ParserState {
         if self.next.is_none() || scalar.len() > MAX_SCALAR_BYTES {
-            return State::AfterValue;
+            return ParserState::AfterValue;
         }
         let value = match std::str::from_utf8(scalar).unwrap_or_default() {
             "true" => Value::Bool(true),
@@ -435,13 +439,13 @@ impl<F: Copy> JsonScanner<F> {
                 Value::Null
             }
             text if is_number(text) => Value::Number(text),
-            _ => return State::Malformed,
+            _ => return ParserState::Malformed,
         };
         if value != Value::Null {
             self.check_ended();
         }
         self.emit(value, out);
-        State::AfterValue
+        ParserState::AfterValue
     }
 
     /// Records a misfit if rows read members of the current value, which is no object or list.
@@ -484,7 +488,7 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     const fn malformed(&mut self) -> &'static [u8] {
-        self.state = State::Malformed;
+        self.state = ParserState::Malformed;
         b""
     }
 }

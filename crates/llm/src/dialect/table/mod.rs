@@ -53,7 +53,7 @@ pub enum Field {
     Count(Counter),
     /// One of several counts whose sum is the counter.
     Addend(Counter),
-    Clock(Phase, Unit),
+    Clock(TimingPhase, Unit),
     /// An object after whose end all counts are known.
     Report,
     /// A flag that is set in the last message of a stream.
@@ -131,7 +131,7 @@ pub enum Counter {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Phase {
+pub enum TimingPhase {
     Load,
     Prefill,
     Decode,

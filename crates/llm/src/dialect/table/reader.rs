@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::fragments::{Fragments, Target};
-use super::{Counter, Counts, Field, Phase, Table, Texts, Unit};
+use super::{Counter, Counts, Field, Table, Texts, TimingPhase, Unit};
 use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
 use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
 use crate::dialect::errors::states_error;
@@ -341,17 +341,17 @@ impl TableFormat {
         }
     }
 
-    fn clock(&mut self, phase: Phase, unit: Unit, word: &str) {
+    fn clock(&mut self, phase: TimingPhase, unit: Unit, word: &str) {
         let duration = match unit {
             Unit::Nanoseconds => whole_number(word).map(Duration::from_nanos),
             Unit::Milliseconds => seconds(word, 1e3),
             Unit::Seconds => seconds(word, 1.0),
         };
         let clock = match phase {
-            Phase::Load => &mut self.timings.load,
-            Phase::Prefill => &mut self.timings.prefill,
-            Phase::Decode => &mut self.timings.decode,
-            Phase::Total => &mut self.timings.total,
+            TimingPhase::Load => &mut self.timings.load,
+            TimingPhase::Prefill => &mut self.timings.prefill,
+            TimingPhase::Decode => &mut self.timings.decode,
+            TimingPhase::Total => &mut self.timings.total,
         };
         *clock = duration;
     }

@@ -19,7 +19,7 @@ pub struct FrameHeader {
 /// A frame whose header has arrived.
 #[derive(Debug)]
 pub struct Frame {
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Whether the frame is the last frame of its message. Always true for control frames.
     pub last: bool,
     /// Content type of a message that begins with this frame. `None` for later frames of the message and for control
@@ -34,7 +34,7 @@ pub struct Frame {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum FrameKind {
     /// A message or a part of a message.
     Data,
     Close,
@@ -88,21 +88,23 @@ impl FrameHeader {
         let compressed = first & 0x70 == 0x40;
         let left = self.payload_length();
         let (kind, begins) = match first & 0x0f {
-            0 => (Kind::Data, None),
-            1 if compressed => (Kind::Data, Some(Content::Compressed(None))),
-            2 if compressed => (Kind::Data, Some(Content::Compressed(Some(SkipReason::Binary)))),
-            1 if extended => (Kind::Data, Some(Content::Skipped(SkipReason::Compressed))),
-            1 => (Kind::Data, Some(Content::Text)),
-            2 => (Kind::Data, Some(Content::Skipped(SkipReason::Binary))),
-            8 => (Kind::Close, None),
-            9 | 10 => (Kind::Ping, None),
+            0 => (FrameKind::Data, None),
+            1 if compressed => (FrameKind::Data, Some(Content::Compressed(None))),
+            2 if compressed => {
+                (FrameKind::Data, Some(Content::Compressed(Some(SkipReason::Binary))))
+            }
+            1 if extended => (FrameKind::Data, Some(Content::Skipped(SkipReason::Compressed))),
+            1 => (FrameKind::Data, Some(Content::Text)),
+            2 => (FrameKind::Data, Some(Content::Skipped(SkipReason::Binary))),
+            8 => (FrameKind::Close, None),
+            9 | 10 => (FrameKind::Ping, None),
             _ => return None,
         };
         let sound = match kind {
-            Kind::Data => left >> 63 == 0,
-            Kind::Close | Kind::Ping => last && !extended && left <= MAX_CONTROL_PAYLOAD,
+            FrameKind::Data => left >> 63 == 0,
+            FrameKind::Close | FrameKind::Ping => last && !extended && left <= MAX_CONTROL_PAYLOAD,
         };
-        let codeless = kind == Kind::Close && left == 1;
+        let codeless = kind == FrameKind::Close && left == 1;
         if !sound || codeless || masks != (second & 0x80 != 0) {
             return None;
         }

@@ -9,7 +9,7 @@
 
 mod frame_header;
 
-use frame_header::{Content, Frame, FrameHeader, Kind};
+use frame_header::{Content, Frame, FrameHeader, FrameKind};
 
 use super::ParseError;
 use super::shortener::{Shortener, append};
@@ -29,7 +29,7 @@ pub struct WebSocket {
     cap: usize,
     /// Whether the sender masks its frames. Clients mask all frames, and servers mask none.
     masks: bool,
-    state: State,
+    state: MessageState,
     /// The current message. `None` between messages.
     message: Option<Content>,
     /// Received part of a text message or of a close code, without the mask.
@@ -41,7 +41,7 @@ pub struct WebSocket {
 }
 
 #[derive(Debug)]
-enum State {
+enum MessageState {
     /// Inside the header of a frame.
     Header(FrameHeader),
     /// Inside the payload of a frame.
@@ -90,7 +90,7 @@ impl WebSocket {
         Self {
             cap,
             masks,
-            state: State::Header(FrameHeader::new()),
+            state: MessageState::Header(FrameHeader::new()),
             message: None,
             text: Vec::new(),
             oversize: None,
@@ -109,7 +109,7 @@ impl WebSocket {
         let mut rest = bytes;
         while !rest.is_empty() {
             rest = match &mut self.state {
-                State::Header(header) => {
+                MessageState::Header(header) => {
                     let after = header.push(rest);
                     if header.is_complete() {
                         let frame = header.frame(self.masks);
@@ -117,12 +117,12 @@ impl WebSocket {
                     }
                     after
                 }
-                State::Payload(frame) => {
+                MessageState::Payload(frame) => {
                     let (piece, after) = frame.split(rest);
                     self.read_payload(piece, out);
                     after
                 }
-                State::Stopped => return,
+                MessageState::Stopped => return,
             };
         }
     }
@@ -131,22 +131,22 @@ impl WebSocket {
     /// frame is lost. In other cases, the start of the next frame is unknown, and the rest of the connection is
     /// ignored.
     pub fn gap(&mut self, bytes: u64, out: &mut impl FnMut(Message<'_>)) {
-        let State::Payload(frame) = &mut self.state else {
+        let MessageState::Payload(frame) = &mut self.state else {
             return self.stop_parsing();
         };
         if !frame.skip(bytes) {
             return self.stop_parsing();
         }
         match (frame.kind, &mut self.message) {
-            (Kind::Data, Some(content)) => {
+            (FrameKind::Data, Some(content)) => {
                 if let (Content::Compressed(_), Some(inflater)) = (*content, &mut self.inflater) {
                     inflater.lose();
                 }
                 *content = Content::Skipped(SkipReason::Lost);
                 self.free_text();
             }
-            (Kind::Close, _) => frame.is_code_lost |= self.text.len() < size_of::<u16>(),
-            (Kind::Data | Kind::Ping, _) => {}
+            (FrameKind::Close, _) => frame.is_code_lost |= self.text.len() < size_of::<u16>(),
+            (FrameKind::Data | FrameKind::Ping, _) => {}
         }
         self.end_frame(out);
     }
@@ -154,9 +154,9 @@ impl WebSocket {
     /// Ends the connection. Reports an error if the connection ended inside a message.
     pub fn finish(&mut self, out: &mut impl FnMut(Message<'_>)) {
         let within = match &self.state {
-            State::Header(header) => !header.is_empty() || self.message.is_some(),
-            State::Payload(_) => true,
-            State::Stopped => false,
+            MessageState::Header(header) => !header.is_empty() || self.message.is_some(),
+            MessageState::Payload(_) => true,
+            MessageState::Stopped => false,
         };
         self.stop_parsing();
         if within {
@@ -182,8 +182,8 @@ impl WebSocket {
     fn begin_frame(&mut self, frame: Option<Frame>, out: &mut impl FnMut(Message<'_>)) {
         // The frames of a message are consecutive, but control frames can be between them.
         let fits = |frame: &Frame| match frame.kind {
-            Kind::Data => frame.begins.is_some() == self.message.is_none(),
-            Kind::Close | Kind::Ping => true,
+            FrameKind::Data => frame.begins.is_some() == self.message.is_none(),
+            FrameKind::Close | FrameKind::Ping => true,
         };
         let Some(frame) = frame.filter(fits) else {
             self.stop_parsing();
@@ -195,12 +195,13 @@ impl WebSocket {
         {
             self.message = Some(Content::Skipped(SkipReason::Compressed));
         }
-        if frame.kind == Kind::Close {
+        if frame.kind == FrameKind::Close {
             // The message before the violation remains incomplete.
             self.message = None;
             self.free_text();
         }
-        if let (Kind::Data, Some(Content::Text), None) = (frame.kind, self.message, &self.oversize)
+        if let (FrameKind::Data, Some(Content::Text), None) =
+            (frame.kind, self.message, &self.oversize)
         {
             let room = self.cap.saturating_sub(self.text.len());
             if usize::try_from(frame.remaining()).map_or(true, |left| left > room) {
@@ -210,66 +211,66 @@ impl WebSocket {
                 out(Message::ParseError(ParseError::Oversize));
             }
         }
-        self.state = State::Payload(frame);
+        self.state = MessageState::Payload(frame);
         self.end_frame(out);
     }
 
     /// Processes `piece`, the next part of the payload.
     fn read_payload(&mut self, piece: &[u8], out: &mut impl FnMut(Message<'_>)) {
-        let State::Payload(frame) = &mut self.state else {
+        let MessageState::Payload(frame) = &mut self.state else {
             return;
         };
         match (frame.kind, self.message) {
-            (Kind::Data, Some(Content::Text)) if self.oversize.is_some() => {
+            (FrameKind::Data, Some(Content::Text)) if self.oversize.is_some() => {
                 for part in piece.chunks(UNMASKED_BYTES) {
                     let mut plain = Vec::new();
                     frame.unmask_into(&mut plain, part, UNMASKED_BYTES);
                     self.oversize.iter_mut().for_each(|shortener| shortener.push(&plain));
                 }
             }
-            (Kind::Data, Some(Content::Text)) => {
+            (FrameKind::Data, Some(Content::Text)) => {
                 let whole = frame.last && frame.remaining() == 0 && self.text.is_empty();
                 if whole && !self.masks {
                     self.message = None;
-                    self.state = State::Header(FrameHeader::new());
+                    self.state = MessageState::Header(FrameHeader::new());
                     return out(Message::Text(piece));
                 }
                 frame.unmask_into(&mut self.text, piece, self.cap);
             }
-            (Kind::Data, Some(Content::Compressed(_))) => {
+            (FrameKind::Data, Some(Content::Compressed(_))) => {
                 let mut plain = Vec::with_capacity(piece.len());
                 frame.unmask_into(&mut plain, piece, piece.len());
                 self.inflate(Some(&plain), out);
             }
-            (Kind::Close, _) => {
+            (FrameKind::Close, _) => {
                 // The text after the close code is not read.
                 let missing = size_of::<u16>().saturating_sub(self.text.len());
                 frame.unmask_into(&mut self.text, piece.get(..missing).unwrap_or(piece), self.cap);
             }
-            (Kind::Data | Kind::Ping, _) => {}
+            (FrameKind::Data | FrameKind::Ping, _) => {}
         }
         self.end_frame(out);
     }
 
     /// Ends the current frame if all of its payload has arrived.
     fn end_frame(&mut self, out: &mut impl FnMut(Message<'_>)) {
-        let State::Payload(frame) = &self.state else {
+        let MessageState::Payload(frame) = &self.state else {
             return;
         };
         if frame.remaining() > 0 {
             return;
         }
         match frame.kind {
-            Kind::Close => {
+            FrameKind::Close => {
                 let code = self.text.first_chunk().filter(|_| !frame.is_code_lost);
                 let code = code.map(|code| u16::from_be_bytes(*code));
                 self.stop_parsing();
                 return out(Message::Close(code));
             }
-            Kind::Data if frame.last => self.end_message(out),
-            Kind::Data | Kind::Ping => {}
+            FrameKind::Data if frame.last => self.end_message(out),
+            FrameKind::Data | FrameKind::Ping => {}
         }
-        self.state = State::Header(FrameHeader::new());
+        self.state = MessageState::Header(FrameHeader::new());
     }
 
     /// Decompresses `part` of the current message. `None` is the end of the message.
@@ -335,7 +336,7 @@ impl WebSocket {
     }
 
     fn stop_parsing(&mut self) {
-        self.state = State::Stopped;
+        self.state = MessageState::Stopped;
         self.message = None;
         self.free_text();
     }

@@ -5,7 +5,7 @@ mod summary;
 
 use super::Dashboard;
 use super::dashboard::Row;
-use super::panel::{Colour, Kind, Panel};
+use super::panel::{Colour, Panel, PanelKind};
 use super::variables::{Scope, Variable};
 use queries::{
     COST, FAILED, FIRST_TOKEN_P50, FIRST_TOKEN_P95, INCOMPLETE_CHOICES,
@@ -103,7 +103,7 @@ fn last(query: &str, some: &str) -> String {
 }
 
 fn time_series(title: &str, unit: &str, description: &str) -> Panel {
-    Panel::new(Kind::TimeSeries, title, unit, description)
+    Panel::new(PanelKind::TimeSeries, title, unit, description)
 }
 
 /// Returns a panel with time series of A and B, each in a fixed colour.

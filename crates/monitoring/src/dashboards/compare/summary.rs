@@ -1,7 +1,7 @@
 //! The top row of the comparison dashboard, for the whole time range: ratios, how certain they are, and tables of all
 //! measures.
 
-use super::super::panel::{Colour, Column, Kind, Panel, Thresholds};
+use super::super::panel::{Colour, Column, Panel, PanelKind, Thresholds};
 use super::queries::{
     FAILED, FIRST_TOKEN_P50, FIRST_TOKEN_P95, INCOMPLETE_CHOICES, LENGTH, Limit, Measure,
     OUTPUT_RATE_P50, PRICE, REQUESTS, SPEED, Side, TimeRange, difference, measures, quantile_limit,
@@ -187,7 +187,7 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
         columns: columns.map(column).into(),
         widths: [("Measure".to_owned(), 290)].into(),
         size: Some((12, 10)),
-        ..Panel::new(Kind::Table, title, "none", description)
+        ..Panel::new(PanelKind::Table, title, "none", description)
     }
 }
 
@@ -215,7 +215,7 @@ fn verdict() -> Panel {
 }
 
 fn stat(title: &str, unit: &str, description: &str) -> Panel {
-    Panel::new(Kind::Stat, title, unit, description)
+    Panel::new(PanelKind::Stat, title, unit, description)
 }
 
 /// Colours of a ratio B ÷ A: the colour of the lowest ratios, and then limits, each with the colour from this limit

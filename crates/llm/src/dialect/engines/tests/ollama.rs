@@ -244,7 +244,7 @@ fn streams_unless_the_request_disables_it() {
             method: &http::Method::POST,
             host: None,
             path,
-            anthropic: false,
+            header_family: None,
         };
         let mut reader = RequestReader::new(&crate::dialect::detect(&detect).unwrap());
         reader.push(body.as_bytes());
