@@ -1,0 +1,144 @@
+# shellcheck shell=bash
+# Each function finds a prerequisite of a stage, or installs or builds it. Sourced by `run`.
+
+# Installs PACKAGE if COMMAND is missing. apt-get runs once at a time, also beside the background builder.
+need() { # command package
+  command -v "$1" >/dev/null && return
+  echo "$1 is missing: installing $2"
+  apt_install "$2"
+}
+
+apt_install() { # packages
+  mkdir -p "$target"
+  (
+    flock 9
+    # One update per hour is enough.
+    find /var/lib/apt/lists -maxdepth 0 -mmin -60 2>/dev/null | grep -q . && ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 ||
+      apt-get update -qq || exit
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+  ) 9>"$target/apt.lock"
+}
+
+# The cross compiler and the emulator of arm64.
+need_arm64() {
+  need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu && need qemu-aarch64-static qemu-user-static || return
+  # gcc prints the bare name of a library that it does not find.
+  if [ "$(aarch64-linux-gnu-gcc -print-file-name=libc.a)" = libc.a ]; then
+    apt_install libc6-dev-arm64-cross || return
+  fi
+  [ -d "$(rustc --print sysroot)/lib/rustlib/aarch64-unknown-linux-gnu" ] || rustup target add aarch64-unknown-linux-gnu && return
+  # The standard library comes from none of the registries that everything else uses, so its absence is not a failure.
+  echo "SKIPPED: Rust's standard library for aarch64-unknown-linux-gnu is not installed, and rustup could not install it"
+  return $SKIPPED
+}
+
+need_shared() {
+  [ -d "$shared/corpus" ] && [ -d "$shared/tools" ] && return
+  echo "$shared with its corpus/ and tools/ does not exist (SHARED=FOLDER names another folder)"
+  missing_prerequisite
+}
+
+need_binary() {
+  [ -x "$binary" ] && return
+  echo "$binary does not exist: run the stage build first"
+  return 1
+}
+
+need_alertmanager() {
+  need prometheus-alertmanager prometheus-alertmanager && need amtool prometheus-alertmanager
+}
+
+# Programs that no package has, built once with Go: see tests/tools/build.
+need_tools() { # names
+  tests/tools/build "$tools" "$@"
+  case $? in
+    0) return ;;
+    "$SKIPPED") missing_prerequisite ;;
+    *) return 1 ;;
+  esac
+}
+
+# The packages of tests/node in the versions of its lock file, without their install scripts; installed again when the
+# lock file changes. Three of the clients need Node 20.
+need_node() {
+  local wanted made=$node/made-from.txt major
+  need node nodejs && need npm npm || return
+  major=$(node --version | sed 's/^v\([0-9]*\).*/\1/')
+  if [ "$major" -lt 20 ]; then
+    echo "this is Node $major; @google/genai, LangChain and the AWS SDK need 20: the Node and Go clients were not run (https://nodejs.org)"
+    missing_prerequisite
+    return
+  fi
+  wanted=$(cat tests/node/package-lock.json)
+  [ "$(cat "$made" 2>/dev/null)" = "$wanted" ] && return
+  rm -rf "$node" && mkdir -p "$node" && cp tests/node/package.json tests/node/package-lock.json "$node" || return
+  npm ci --prefix "$node" --ignore-scripts --no-audit --no-fund --loglevel error || return
+  printf '%s\n' "$wanted" >"$made"
+}
+
+need_go() {
+  command -v go >/dev/null && return
+  echo "Go is not installed: the Node and Go clients were not run (https://go.dev/dl)"
+  missing_prerequisite
+}
+
+# A tier run with CI set skips nothing.
+missing_prerequisite() {
+  if [ -n "${CI:-}" ] && [ -n "$tier" ]; then return 1; fi
+  return $SKIPPED
+}
+
+need_kubectl() {
+  command -v kubectl >/dev/null || need_tools kubectl
+}
+
+# Lists the crates of the image. Built unoptimised, because three lists do not pay for an optimised build.
+need_cyclonedx() {
+  local version=0.5.9
+  (
+    flock 9
+    [ -x "$tools/cyclonedx/bin/cargo-cyclonedx" ] && grep -q "cargo-cyclonedx $version" "$tools/cyclonedx/.crates.toml" && exit
+    echo "building cargo-cyclonedx"
+    CARGO_TARGET_DIR=$(mktemp -d) cargo install --quiet --locked --debug --root "$tools/cyclonedx" --version "$version" cargo-cyclonedx
+  ) 9>"$target/cyclonedx.lock"
+}
+
+need_vet() {
+  local version=0.10.3
+  mkdir -p "$target"
+  (
+    flock 9
+    [ -x "$tools/vet/bin/cargo-vet" ] && grep -q "cargo-vet $version" "$tools/vet/.crates.toml" && exit
+    echo "building cargo-vet"
+    CARGO_TARGET_DIR=$(mktemp -d) cargo install --quiet --locked --debug --root "$tools/vet" --version "$version" cargo-vet
+  ) 9>"$target/vet.lock"
+}
+
+# Without the features for watching and serving, which pull in a web server.
+need_mdbook() {
+  local version=0.4.52
+  mkdir -p "$target"
+  (
+    flock 9
+    [ -x "$tools/mdbook/bin/mdbook" ] && grep -q "mdbook $version" "$tools/mdbook/.crates.toml" && exit
+    echo "building mdbook"
+    CARGO_TARGET_DIR=$(mktemp -d) cargo install --quiet --locked --debug --root "$tools/mdbook" --version "$version" \
+      --no-default-features --features search mdbook
+  ) 9>"$target/mdbook.lock"
+}
+
+# A Python environment with pinned packages, made again when the pins change.
+need_python() {
+  local wanted made=$environment/made-from.txt
+  wanted=$(cat tests/python/requirements.txt)
+  [ -x "$environment/bin/python" ] && [ "$(cat "$made" 2>/dev/null)" = "$wanted" ] && return
+  need python3 python3 || return
+  rm -rf "$environment"
+  if ! python3 -m venv "$environment" 2>/dev/null; then
+    echo "python3 has no venv module: installing it"
+    apt_install python3-venv || return
+    python3 -m venv --clear "$environment" || return
+  fi
+  "$environment/bin/pip" install --quiet --disable-pip-version-check -r tests/python/requirements.txt || return
+  printf '%s\n' "$wanted" >"$made"
+}
