@@ -51,7 +51,7 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
 
 fn arrive(observer: &RequestObserver, bytes: &[u8]) {
     let blocked = BackpressureTime::default();
-    observer.arrival(Direction::Response, clock::MonotonicInstant::ZERO, bytes, blocked);
+    observer.record_body(Direction::Response, clock::MonotonicInstant::ZERO, bytes, blocked);
 }
 
 fn end(observer: &RequestObserver, ending: Ending) {

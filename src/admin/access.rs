@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, StatusCode};
+use subtle::ConstantTimeEq as _;
 
 use tokengauge_types::url::bare;
 
@@ -86,7 +87,8 @@ impl Access {
         let sent = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let tokens = sent.zip(self.token.as_deref());
         tokens.is_some_and(|((_, sent), token)| {
-            constant_time_eq(sent.trim_start_matches(' ').as_bytes(), token.as_bytes())
+            // In constant time, so that timing does not reveal the token byte by byte.
+            sent.trim_start_matches(' ').as_bytes().ct_eq(token.as_bytes()).into()
         })
     }
 }
@@ -103,12 +105,6 @@ fn is_local_host(value: &HeaderValue) -> bool {
     };
     let host = authority.host();
     host.eq_ignore_ascii_case("localhost") || bare(host).parse::<IpAddr>().is_ok()
-}
-
-/// Compares two tokens. The time depends only on their lengths, so that timing does not reveal the token byte by byte.
-fn constant_time_eq(sent: &[u8], expected: &[u8]) -> bool {
-    let difference = sent.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
-    sent.len() == expected.len() && difference == 0
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use rustls::RootCertStore;
+use rustls::{CertificateError, InvalidMessage, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
@@ -207,25 +207,30 @@ impl Tls {
 /// Describes a failed TLS handshake. Three frequent causes are mistakes in the configuration, and the texts of rustls do
 /// not name the setting.
 fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
-    let text = error.to_string();
-    let authority = match ca_file {
-        Some(file) => format!("keep the authority in {} (`ca_file`)", file.display()),
-        None => "name the authority's file as `ca_file`".to_owned(),
-    };
-    if text.contains("InvalidContentType") {
-        "the upstream does not respond with TLS; if it serves plain HTTP, write http:// in its URL"
-            .to_owned()
-    } else if text.contains("CaUsedAsEndEntity") {
-        format!(
-            "the server presents a certificate that is marked as a certificate authority; create a server \
-             certificate signed by this authority, and {authority}"
-        )
-    } else if text.contains("UnknownIssuer") {
-        format!(
-            "{text}; if a private authority signed the certificate, add the authority to `ca_file`"
-        )
-    } else {
-        text
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            "the upstream does not respond with TLS; if it serves plain HTTP, write http:// in its URL"
+                .to_owned()
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            format!(
+                "{error}; if a private authority signed the certificate, add the authority to `ca_file`"
+            )
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
+            if matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity)) =>
+        {
+            let authority = match ca_file {
+                Some(file) => format!("keep the authority in {} (`ca_file`)", file.display()),
+                None => "name the authority's file as `ca_file`".to_owned(),
+            };
+            format!(
+                "the server presents a certificate that is marked as a certificate authority; create a server \
+                 certificate signed by this authority, and {authority}"
+            )
+        }
+        Some(_) | None => error.to_string(),
     }
 }
 
@@ -289,25 +294,25 @@ mod tests {
 
     #[test]
     fn explains_a_certificate_authority_that_is_used_as_a_server_certificate() {
-        let error = "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))";
-        let message = explain(&io::Error::other(error), Some(Path::new("/etc/ca.pem")));
+        let cause = rustls::OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
+        let error = rustls::Error::InvalidCertificate(CertificateError::Other(cause));
+        let error = io::Error::other(error);
+        let message = explain(&error, Some(Path::new("/etc/ca.pem")));
         assert!(
             message.contains("certificate authority")
                 && message.contains("in /etc/ca.pem (`ca_file`)"),
             "{message}"
         );
-        assert!(explain(&io::Error::other(error), None).ends_with("file as `ca_file`"));
+        assert!(explain(&error, None).ends_with("file as `ca_file`"));
         assert_eq!(explain(&io::Error::other("other"), None), "other");
     }
 
     #[test]
     fn explains_an_unknown_authority() {
-        let error = "invalid peer certificate: UnknownIssuer";
-        let message = explain(&io::Error::other(error), None);
-        assert!(
-            message.starts_with(error) && message.ends_with("add the authority to `ca_file`"),
-            "{message}"
-        );
+        let error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let message = explain(&io::Error::other(error.clone()), None);
+        let (start, end) = (error.to_string(), "add the authority to `ca_file`");
+        assert!(message.starts_with(&start) && message.ends_with(end), "{message}");
     }
 
     #[tokio::test]

@@ -230,7 +230,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Observed<'_, T> {
         let (observer, at) = (self.observer, clock::now());
         if !read.is_empty() {
             self.progress.on_bytes(at);
-            observer.arrival(self.direction, at, read, BackpressureTime::default());
+            observer.record_body(self.direction, at, read, BackpressureTime::default());
         } else if !std::mem::replace(&mut self.ended, true) {
             self.progress.on_close(at);
             observer.report(at, ObserverEvent::Closed(self.direction));

@@ -210,7 +210,7 @@ fn channel(group: &mut Group<'_>, chunks: u64) {
     let observer = open(&channel);
     let stream = || {
         run(Shown(Source(chunks), |at, data: &Bytes| {
-            observer.arrival(Direction::Response, at, data, BackpressureTime::default());
+            observer.record_body(Direction::Response, at, data, BackpressureTime::default());
         }));
     };
     measure(group, "channel", stream, |streams| {

@@ -20,7 +20,6 @@ mod request_state;
 mod response;
 mod tcp_info;
 pub mod tee;
-mod timed_lock;
 mod tool_arguments;
 pub mod trace;
 mod websocket;

@@ -5,7 +5,7 @@
 //! readers in between two events, and body bytes that are too old are not parsed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::backlog::{Backlog, DrainContext};
 use crate::in_flight::InFlightRequests;
 use crate::tee::ObservationChannel;
-use crate::timed_lock::TimedLock;
+use parking_lot::MutexGuard;
 use tokengauge_telemetry::{ObserverHealth, StateSnapshot, self_telemetry};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
@@ -44,13 +44,15 @@ const OVERDUE_TIMEOUT: Duration = Duration::from_millis(5);
 /// Owns the observer thread and the open requests. Any thread may apply waiting events and read the state.
 #[derive(Debug)]
 pub struct Observer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedObserver>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedObserver {
     channel: Arc<ObservationChannel>,
-    state: TimedLock<ObserverState>,
+    state: parking_lot::Mutex<ObserverState>,
+    /// Number of threads that wait to read `state`.
+    readers: AtomicUsize,
     is_stopping: AtomicBool,
     /// Whether the last wait of a reader has timed out.
     is_overdue: AtomicBool,
@@ -93,9 +95,10 @@ impl Observer {
     ) -> std::io::Result<Self> {
         let now = clock::now();
         let state = ObserverState { requests, backlog: Backlog::default(), swept: now };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedObserver {
             channel,
-            state: TimedLock::new(state),
+            state: parking_lot::Mutex::new(state),
+            readers: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
             is_overdue: AtomicBool::new(false),
             ended: Mutex::new(false),
@@ -118,7 +121,7 @@ impl Observer {
         &self,
         read: impl FnOnce(&mut InFlightRequests, MonotonicInstant) -> T,
     ) -> T {
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.wait(|state| state.lock());
         state.drain(&self.shared, &|_| false);
         state.read(read)
     }
@@ -167,7 +170,7 @@ impl Observer {
     ) -> Option<T> {
         let is_overdue = self.shared.is_overdue.load(Ordering::Relaxed);
         let limit = if is_overdue { OVERDUE_TIMEOUT } else { READ_TIMEOUT };
-        let state = self.shared.state.try_lock_for(limit);
+        let state = self.shared.wait(|state| state.try_lock_for(limit));
         self.shared.is_overdue.store(state.is_none(), Ordering::Relaxed);
         let mut state = state?;
         let deadline = clock::now() + READ_TIMEOUT;
@@ -201,7 +204,7 @@ impl Observer {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.channel.wake();
         self.shared.await_end(left(limit));
-        let Some(mut state) = self.shared.state.try_lock_for(left(limit)) else {
+        let Some(mut state) = self.shared.wait(|state| state.try_lock_for(left(limit))) else {
             return false;
         };
         state.drain(&self.shared, &|_| left(limit / 2).is_zero());
@@ -220,7 +223,7 @@ impl Observer {
     }
 }
 
-impl Shared {
+impl SharedObserver {
     /// Runs the thread. After a panic, the thread continues with the event after the one that caused the panic.
     fn run(&self) {
         while catch_unwind(AssertUnwindSafe(|| self.observe())).is_err() {
@@ -237,8 +240,8 @@ impl Shared {
         let mut due = clock::now() + IDLE_INTERVAL;
         while !self.is_stopping() {
             let late = clock::now().since(due);
-            self.state.lock_last().requests.record_observer_delay(late);
-            while !self.state.lock_last().drain(self, &|_| self.is_interrupted()) {
+            self.with_state(|state| state.requests.record_observer_delay(late));
+            while !self.with_state(|state| state.drain(self, &|_| self.is_interrupted())) {
                 if self.is_stopping() {
                     return;
                 }
@@ -259,13 +262,31 @@ impl Shared {
         if let Some(fault) = lock(&self.fault).take() {
             fault();
         }
-        let mut state = self.state.lock_last();
-        let now = clock::now();
-        if now.since(state.swept) >= SWEEP_INTERVAL {
-            state.swept = now;
-            state.requests.sweep(now);
-        }
-        state.swept
+        self.with_state(|state| {
+            let now = clock::now();
+            if now.since(state.swept) >= SWEEP_INTERVAL {
+                state.swept = now;
+                state.requests.sweep(now);
+            }
+            state.swept
+        })
+    }
+
+    /// Uses the state on the observer thread, which takes it again and again. The lock is therefore handed to a thread that
+    /// waits, if there is one.
+    fn with_state<T>(&self, f: impl FnOnce(&mut ObserverState) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = f(&mut state);
+        MutexGuard::unlock_fair(state);
+        result
+    }
+
+    /// Waits for the state on another thread. The observer thread lets it in between two events.
+    fn wait<'a, T>(&'a self, lock: impl FnOnce(&'a parking_lot::Mutex<ObserverState>) -> T) -> T {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        let state = lock(&self.state);
+        self.readers.fetch_sub(1, Ordering::Relaxed);
+        state
     }
 
     fn is_stopping(&self) -> bool {
@@ -273,7 +294,7 @@ impl Shared {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.state.has_waiters() || self.is_stopping()
+        self.readers.load(Ordering::Relaxed) > 0 || self.is_stopping()
     }
 
     fn await_end(&self, limit: Duration) {
@@ -290,7 +311,11 @@ impl ObserverState {
     }
 
     /// Applies the waiting events of all shards. Returns `false` if it was interrupted.
-    fn drain(&mut self, shared: &Shared, interrupt: &dyn Fn(MonotonicInstant) -> bool) -> bool {
+    fn drain(
+        &mut self,
+        shared: &SharedObserver,
+        interrupt: &dyn Fn(MonotonicInstant) -> bool,
+    ) -> bool {
         let Self { requests, backlog, .. } = self;
         // Heartbeats are read after a shard. An event that a pause delayed therefore has an earlier timestamp than the
         // heartbeat after the pause.

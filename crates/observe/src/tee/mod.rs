@@ -19,6 +19,8 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
+
 pub use self::request_observer::RequestObserver;
 pub use self::upload_flush::UploadFlush;
 
@@ -91,8 +93,9 @@ pub struct ChannelLosses {
 pub struct ObservationChannel {
     /// Buffers. A request uses the buffer of the thread that opened it, so that threads rarely write to the same memory.
     /// All events of the request go to this buffer, also those from other threads, so that they stay in order.
-    shards: Vec<Aligned<Mutex<Shard>>>,
-    counters: Aligned<Counters>,
+    /// Padded, so that a thread that writes to one shard does not slow down threads that use another.
+    shards: Vec<CachePadded<Mutex<Shard>>>,
+    counters: CachePadded<Counters>,
     is_shutting_down: AtomicBool,
     muted: Mutex<MutedResults>,
     observer: Mutex<Option<Thread>>,
@@ -105,12 +108,6 @@ struct Counters {
     lost_bytes: AtomicU64,
     lost_exchanges: AtomicU64,
 }
-
-/// A value that shares no cache line with other values, so that a thread that writes to them does not slow down threads
-/// that use this one. 128 bytes, because processors load pairs of 64-byte lines.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Aligned<T>(T);
 
 /// Returns the number of the current thread among those that have opened a request, starting at 0.
 fn thread_number() -> usize {
@@ -129,14 +126,14 @@ impl ObservationChannel {
         // Twice: for what open requests can still report, and for events that wait. 48 MiB by default, if all requests
         // are open or have ended, and the observer reads nothing.
         let control_room = 2 * REQUEST_ROOM * config.max_requests.div_ceil(shards);
-        let shard = |_| Aligned(Mutex::new(Shard::new(budget, control_room)));
+        let shard = |_| CachePadded::new(Mutex::new(Shard::new(budget, control_room)));
         Self { shards: (0..shards).map(shard).collect(), ..Self::default() }
     }
 
     /// Starts the observation of a request. If no buffer has room for its events, the request is not observed, and only
     /// its result is counted.
     pub fn open(self: &Arc<Self>, open: RequestHead, at: MonotonicInstant) -> RequestObserver {
-        let Aligned(counters) = &self.counters;
+        let counters = &self.counters;
         let id = ExchangeId(counters.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
         let observer = RequestObserver::open(Arc::clone(self), id, open, at);
         if counters.open.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -152,7 +149,7 @@ impl ObservationChannel {
     /// Swaps the content of buffer `shard` with the emptied memory of `batch`. A buffer that does not exist is empty.
     pub fn drain(&self, shard: usize, batch: &mut Batch) {
         shard::clear(batch);
-        if let Some(Aligned(shard)) = self.shards.get(shard) {
+        if let Some(shard) = self.shards.get(shard) {
             lock(shard).swap(batch);
         }
     }
@@ -182,16 +179,16 @@ impl ObservationChannel {
 
     /// Returns the number of requests that have not ended.
     pub fn open_exchanges(&self) -> u64 {
-        self.counters.0.open.load(Ordering::Acquire)
+        self.counters.open.load(Ordering::Acquire)
     }
 
     /// Returns the number of requests since the start of the process.
     pub fn opened(&self) -> u64 {
-        self.counters.0.last_exchange.load(Ordering::Acquire)
+        self.counters.last_exchange.load(Ordering::Acquire)
     }
 
     pub fn lost(&self) -> ChannelLosses {
-        let Aligned(counters) = &self.counters;
+        let counters = &self.counters;
         ChannelLosses {
             bytes: counters.lost_bytes.load(Ordering::Relaxed),
             exchanges: counters.lost_exchanges.load(Ordering::Relaxed),
@@ -200,12 +197,12 @@ impl ObservationChannel {
 
     /// Returns the number of body bytes that wait for the observer.
     pub fn backlog(&self) -> u64 {
-        let waiting = |Aligned(shard): &Aligned<Mutex<Shard>>| lock(shard).waiting_bytes() as u64;
+        let waiting = |shard: &CachePadded<Mutex<Shard>>| lock(shard).waiting_bytes() as u64;
         self.shards.iter().map(waiting).sum()
     }
 
     fn count_lost_bytes(&self, bytes: u64) {
-        self.counters.0.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn count_muted(&self, request: &MutedRequest, at: MonotonicInstant, ending: Ending) {
@@ -234,7 +231,7 @@ impl ObservationChannel {
             clippy::indexing_slicing,
             reason = "the index is a remainder of the vector's length"
         )]
-        let mut shard = lock(&self.shards[index].0);
+        let mut shard = lock(&self.shards[index]);
         let result = act(&mut shard);
         let is_urgent = shard.must_wake();
         drop(shard);

@@ -65,7 +65,7 @@ impl RequestObserver {
         let shard = with_body_room.or_else(|| shards.find(|number| try_open(number, false)));
         let muted = head.map(|head| Box::new(MutedRequest::new(head, at)));
         if muted.is_some() {
-            channel.counters.0.lost_exchanges.fetch_add(1, Ordering::Relaxed);
+            channel.counters.lost_exchanges.fetch_add(1, Ordering::Relaxed);
         }
         Self(Arc::new(SharedState {
             channel,
@@ -116,7 +116,7 @@ impl RequestObserver {
 
     /// Copies body bytes into the observation channel. Bytes beyond the memory budget are not copied, and are reported
     /// as a gap.
-    pub fn arrival(
+    pub fn record_body(
         &self,
         direction: Direction,
         at: MonotonicInstant,
@@ -189,7 +189,7 @@ impl SharedState {
     }
 
     fn end(&self, at: MonotonicInstant, ending: Ending) {
-        let open = &self.channel.counters.0.open;
+        let open = &self.channel.counters.open;
         let Some(muted) = &self.muted else {
             self.with_shard(|shard| {
                 self.push_gaps(shard, at);

@@ -66,7 +66,7 @@ pub(super) fn events(channel: &ObservationChannel) -> (Vec<String>, Vec<u8>) {
 }
 
 fn copy(observer: &RequestObserver, bytes: &[u8]) {
-    observer.arrival(Direction::Response, clock::now(), bytes, BackpressureTime::default());
+    observer.record_body(Direction::Response, clock::now(), bytes, BackpressureTime::default());
 }
 
 #[test]

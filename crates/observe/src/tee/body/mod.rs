@@ -83,7 +83,12 @@ impl<B: Body<Data = Bytes>> RequestBody<B> {
         if let Some(Ok(frame)) = &polled {
             let at = clock::now();
             if let Some(data) = frame.data_ref() {
-                this.observer.arrival(Direction::Request, at, data, BackpressureTime::default());
+                this.observer.record_body(
+                    Direction::Request,
+                    at,
+                    data,
+                    BackpressureTime::default(),
+                );
             } else if frame.is_trailers() {
                 this.observer.report(at, ObserverEvent::Trailers(Direction::Request));
             }
@@ -186,7 +191,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
     fn record_frame(mut self: Pin<&mut Self>, frame: &Frame<Bytes>) {
         let at = clock::now();
         if let Some(data) = frame.data_ref() {
-            self.observer.arrival(Direction::Response, at, data, self.blocked);
+            self.observer.record_body(Direction::Response, at, data, self.blocked);
         } else if frame.is_trailers() {
             // Reports the trailers at once. They are the last frame, so the body may not be polled again.
             self.observer.report(at, ObserverEvent::Trailers(Direction::Response));
