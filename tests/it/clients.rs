@@ -82,6 +82,28 @@ async fn websocket(mut client: Raw<TcpStream>, backend: &Backend) -> [Raw<TcpStr
 }
 
 #[tokio::test]
+async fn an_http2_connection_announces_100_streams() {
+    let backend = Backend::start().await;
+    let proxy = Setup::to(backend.address).start().await;
+    let socket = TcpStream::connect(proxy.address).await.unwrap();
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
+    let (sender, mut connection) = within("handshake", handshake).await.unwrap();
+    let responding = send(&sender, get(&proxy));
+    let exchange = async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream.write(OK).await;
+        response(responding).await
+    };
+    tokio::select! {
+        response = exchange => assert_eq!(response.status(), StatusCode::OK),
+        ended = &mut connection => panic!("the connection has ended: {ended:?}"),
+    }
+    assert_eq!(connection.current_max_send_streams(), 100);
+}
+
+#[tokio::test]
 async fn http2_streams_beyond_the_request_limit_get_503() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);

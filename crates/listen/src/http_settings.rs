@@ -15,9 +15,10 @@ const MIN_BUFFER: usize = 8 << 10;
 /// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no pings.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
-/// Maximum number of concurrent streams per HTTP/2 connection, the same as hyper's default. RFC 9113 recommends at
-/// least 100.
-const MAX_STREAMS: u32 = 200;
+/// Maximum number of concurrent streams per HTTP/2 connection: the least that RFC 9113 recommends, and the default of
+/// Apache. A client opens another connection for more. Each stream to an HTTP/1 upstream takes about 27 KiB, so that the
+/// number of streams decides how much memory one client can take with few connections.
+const MAX_STREAMS: u32 = 100;
 
 /// Returns the settings of HTTP/1 connections. `headers` are the limits of the parser.
 pub(super) fn http1(headers: HeaderLimits) -> http1::Builder {
