@@ -17,11 +17,10 @@ use crate::forward::{self, Forwarder, Propagation, RouteTable};
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
 use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader, Workers};
-use tokengauge_llm::budget::Budget;
 use tokengauge_measure::load::{RequestPhase, RouteKey};
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
-use tokengauge_observe::{InFlightRequests, Observer, Sinks};
+use tokengauge_observe::{InFlightRequests, Observer, ObserverSettings, Sinks};
 use tokengauge_telemetry::logs::LogEmitter;
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
@@ -240,8 +239,7 @@ impl App {
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.with_current_state(|requests, at| {
-            requests.set_objectives(at, new.slos.clone());
-            apply(requests, &new);
+            requests.apply_settings(at, observer_settings(&new));
         });
         let routes = Arc::new(routes);
         let previous = self.routes.swap(Arc::clone(&routes));
@@ -396,26 +394,26 @@ fn requests(
     limiter: Arc<CardinalityLimiter>,
     sinks: Sinks,
 ) -> Result<InFlightRequests, slo_state::SloStateError> {
-    let mut requests = InFlightRequests::new(config.slos.clone(), limiter, sinks);
-    requests.budget = Budget::new(config.observer_memory / 2);
+    let mut requests = InFlightRequests::new(observer_settings(config), limiter, sinks);
     enable_tcp_info(&mut requests);
-    apply(&mut requests, config);
     if let Some(path) = &config.slo_state {
         slo_state::restore(path, &mut requests)?;
     }
     Ok(requests)
 }
 
-/// Applies the settings of the observer that a reload may change, except the objectives.
-fn apply(requests: &mut InFlightRequests, config: &Config) {
-    for route in &config.routes {
-        requests.track_route(&RouteKey::from_route(&route.facts));
+fn observer_settings(config: &Config) -> ObserverSettings {
+    let routes = config.routes.iter();
+    ObserverSettings {
+        memory: config.observer_memory / 2,
+        objectives: config.slos.clone(),
+        routes: routes.map(|route| RouteKey::from_route(&route.facts)).collect(),
+        tokenizers: config.tokenizers.clone(),
+        contents: config.contents.clone(),
+        backends: backends(config),
+        costs: config.costs.clone(),
+        workload_drift: config.workload_drift.clone(),
     }
-    requests.tokenizers = config.tokenizers.clone();
-    requests.contents = config.contents.clone();
-    requests.backends.replace(backends(config));
-    requests.set_costs(config.costs.clone());
-    requests.drift.replace(config.workload_drift.clone());
 }
 
 /// Enables TCP statistics from the kernel. If the kernel does not provide them, logs this once.
@@ -436,7 +434,7 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
         if let Some(observer) = observer.upgrade() {
             let wall = clock::wall_now();
             observer.with_current_state(|requests, at| {
-                requests.backends.record_scrape(at, wall, upstream, reading);
+                requests.backends().record_scrape(at, wall, upstream, reading);
             });
         }
     })

@@ -92,7 +92,7 @@ pub(super) fn restore(path: &Path, requests: &mut InFlightRequests) -> Result<()
             }
         },
     }
-    let state = requests.slos.state(clock::now(), clock::wall_now());
+    let state = requests.slos().state(clock::now(), clock::wall_now());
     write(path, &state).map_err(|error| SloStateError::Unwritable(path.to_owned(), error))
 }
 
@@ -107,7 +107,7 @@ fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Rest
         return Err(Rejection::TooLarge);
     }
     let state = decode(&bytes)?;
-    let restored = requests.slos.restore(&state, clock::now(), clock::wall_now())?;
+    let restored = requests.slos().restore(&state, clock::now(), clock::wall_now())?;
     Ok(Some(restored))
 }
 
@@ -217,7 +217,7 @@ impl SloStateWriter {
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
                 };
                 let state = observer.with_current_state(|requests, at| {
-                    requests.slos.state(at, clock::wall_now())
+                    requests.slos().state(at, clock::wall_now())
                 });
                 let written = write(&path, &state);
                 log_transition(&written, &mut is_failing);

@@ -99,7 +99,7 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
             observed_page(
                 "/drift",
                 observer,
-                |requests, _| requests.drift.saved(),
+                |requests, _| requests.drift().saved(),
                 |saved| saved.to_json(),
             ),
         ],
@@ -139,8 +139,8 @@ fn process_start() -> WallTime {
 
 fn read_stats(requests: &mut InFlightRequests, at: MonotonicInstant) -> StatsReading {
     let (load, _) = requests.reading(at);
-    let drift = requests.drift.reading(at);
-    StatsReading { at, load, drift, backends: requests.backends.readings(at) }
+    let drift = requests.drift().reading(at);
+    StatsReading { at, load, drift, backends: requests.backends().readings(at) }
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -38,7 +38,7 @@ pub(super) struct ApiCall {
     status: u16,
     /// State of a WebSocket session, in both directions.
     session: Option<Box<Realtime>>,
-    pub(super) answer: ObservedResponse,
+    pub(super) response: ObservedResponse,
     /// Metric labels. `None` until a successful response has confirmed the names.
     series: Option<MetricLabels>,
     /// Rate limits in the response headers.
@@ -77,7 +77,7 @@ impl ApiCall {
             body: None,
             status: 0,
             session: None,
-            answer: ObservedResponse::new(None, (tokenizers, budget), None),
+            response: ObservedResponse::new(None, (tokenizers, budget), None),
             series: None,
             quota: None,
             tokenizers: tokenizers.clone(),
@@ -89,7 +89,7 @@ impl ApiCall {
     /// Starts to capture the content of the request and the response.
     pub(super) fn capture(&mut self, policy: &Arc<CapturePolicy>) {
         let request_capture = RequestCapture::new(policy, &self.budget);
-        self.answer.capture = request_capture.heard().map(Box::new);
+        self.response.capture = request_capture.heard().map(Box::new);
         self.request_capture = Some(Box::new(request_capture));
     }
 
@@ -123,13 +123,13 @@ impl ApiCall {
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
         let requested = self.facts().choices.filter(|_| !delivered);
         let fewest = requested.and_then(|requested| usize::try_from(requested).ok());
-        self.answer.facts.is_finished(fewest.unwrap_or_default())
-            || (delivered && (self.answer.facts.has_final_usage() || !self.api.marks_end()))
+        self.response.facts.is_finished(fewest.unwrap_or_default())
+            || (delivered && (self.response.facts.has_final_usage() || !self.api.marks_end()))
     }
 
     /// Returns whether no further token is expected, because the provider's final event or an error was received.
     pub(super) fn is_stream_over(&self) -> bool {
-        self.answer.facts.failed || self.is_finished(false)
+        self.response.facts.failed || self.is_finished(false)
     }
 
     pub(super) fn is_streamed(&self) -> bool {
@@ -199,11 +199,10 @@ impl ApiCall {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
         // The capture ends, because a session has messages instead of a request and a response.
-        (self.request_capture, self.answer.capture) = (None, None);
+        (self.request_capture, self.response.capture) = (None, None);
         sessions
     }
 
-    /// Applies a message of the session.
     pub(super) fn message(
         &mut self,
         direction: Direction,
@@ -215,18 +214,17 @@ impl ApiCall {
         };
         let busy = !session.is_idle();
         let mut content = FrameContent::default();
-        let mut take = |event: Event<'_>| self.answer.event(&event, &mut content, out);
+        let mut take = |event: Event<'_>| self.response.event(&event, &mut content, out);
         match direction {
             Direction::Request => session.client(text, &mut take),
             Direction::Response => session.server(text, &mut take),
         }
         if (busy || content.text) && session.is_idle() {
             let parsers = (&self.tokenizers, &self.budget);
-            self.answer.end_turn(self.request.facts().model.as_ref(), parsers, out);
+            self.response.end_turn(self.request.facts().model.as_ref(), parsers, out);
         }
     }
 
-    /// Returns the errors that the messages of the WebSocket session report.
     pub(super) fn session_outcome(&self) -> record::Session {
         let session = self.session.as_deref();
         record::Session {
@@ -243,7 +241,7 @@ impl ApiCall {
 
     pub(super) fn has_final_model(&self) -> bool {
         self.requested_model().is_some()
-            || self.answer.facts.model.is_some()
+            || self.response.facts.model.is_some()
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
@@ -266,14 +264,14 @@ impl ApiCall {
     pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) {
         provider::learn(route, &head.headers);
         self.quota = RateLimits::read(&head.headers, now);
-        let capture = self.answer.capture.take();
+        let capture = self.response.capture.take();
         let parsers = (&self.tokenizers, &self.budget);
-        let mut answer = ObservedResponse::new(self.requested_model(), parsers, capture);
+        let mut response = ObservedResponse::new(self.requested_model(), parsers, capture);
         let mut content = FrameContent::default();
         let (facts, status_and_headers) = (self.facts(), (head.status, &head.headers));
-        let mut read = |event: Event<'_>| answer.event(&event, &mut content, &mut |_| {});
+        let mut read = |event: Event<'_>| response.event(&event, &mut content, &mut |_| {});
         let body = BodyReader::new(self.api, facts, status_and_headers, &self.budget, &mut read);
-        (self.answer, self.body, self.status) = (answer, Some(body), head.status);
+        (self.response, self.body, self.status) = (response, Some(body), head.status);
     }
 
     /// Parses bytes of the response body. Returns `false` if some bytes were not parsed because of a limit or the
@@ -285,9 +283,9 @@ impl ApiCall {
         points: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
     ) -> bool {
-        let Self { body: Some(body), answer, .. } = self else { return true };
+        let Self { body: Some(body), response, .. } = self else { return true };
         let mut content = FrameContent::default();
-        body.push(bytes, &mut |item| answer.item((at, item), &mut content, points, out))
+        body.push(bytes, &mut |item| response.item((at, item), &mut content, points, out))
     }
 
     /// Ends the response body. `delivered` is true if the whole body was received.
@@ -298,21 +296,21 @@ impl ApiCall {
         points: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
     ) {
-        let Self { body: Some(body), answer, .. } = self else { return };
+        let Self { body: Some(body), response, .. } = self else { return };
         let mut content = FrameContent::default();
-        body.finish(delivered, &mut |item| answer.item((at, item), &mut content, points, out));
+        body.finish(delivered, &mut |item| response.item((at, item), &mut content, points, out));
     }
 
     /// Records an error if a response that was received completely contains no answer.
     pub(super) fn require_answer(&mut self) {
-        let Self { body: Some(body), answer, .. } = self else { return };
-        answer.facts.require_answer(self.api, self.status, body);
+        let Self { body: Some(body), response, .. } = self else { return };
+        response.facts.require_answer(self.api, self.status, body);
     }
 
     /// Returns whether a successful response shows that the request is no call of this API: the path only ends like a
     /// path of the API, and the response is in another format. `bytes` is the size of the response body.
     pub(super) fn is_contradicted(&self, bytes: u64) -> bool {
-        let facts = &self.answer.facts;
+        let facts = &self.response.facts;
         let is_read = self.body.as_ref().is_some_and(|body| !(body.is_lossy() || body.is_unread()));
         let is_foreign = !facts.failed && facts.parse_errors.is_empty() && !facts.has_answer();
         !self.is_certain
@@ -324,14 +322,13 @@ impl ApiCall {
             && is_foreign
     }
 
-    /// Returns the provider of the call.
     pub(super) fn provider(&self, route: &RouteFacts) -> Label {
         provider::find(self.api, route)
     }
 
     /// Returns the parse errors, each with its count.
     pub(super) fn anomalies(&mut self) -> Vec<(ParseError, u32)> {
-        let mut counts = std::mem::take(&mut self.answer.facts.parse_errors);
+        let mut counts = std::mem::take(&mut self.response.facts.parse_errors);
         ParseError::BadCount.add_times(self.facts().bad_counts, &mut counts);
         let errors = [self.request_coding.error(), self.body.as_ref().and_then(BodyReader::error)];
         errors.into_iter().flatten().for_each(|error| error.add_to(&mut counts));
@@ -367,7 +364,7 @@ impl ApiCall {
         let streamed = self.is_streamed();
         let complete = self.complete(closing, streamed);
         let generates = self.api.operation().generates();
-        let counted = self.answer.count(out);
+        let counted = self.response.count(out);
         let output = self.output(closing, &counted, complete);
         let rates = self.rates(closing, output.as_ref(), complete);
         let needs_reason = match complete {
@@ -378,8 +375,8 @@ impl ApiCall {
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Completeness::Unobserved;
         let needs_reason = needs_reason && closing.answering;
-        let choices = self.answer.finished_choices(self.api, needs_reason, seen);
-        let response_capture = self.answer.capture.as_deref();
+        let choices = self.response.finished_choices(self.api, needs_reason, seen);
+        let response_capture = self.response.capture.as_deref();
         let captured = self.request_capture.map(|request_capture| {
             Box::new(content::assemble(
                 self.api,
@@ -388,7 +385,7 @@ impl ApiCall {
                 &choices.iter().map(|choice| choice.reason.clone()).collect::<Vec<_>>(),
             ))
         });
-        let facts = &mut self.answer.facts;
+        let facts = &mut self.response.facts;
         let is_fetched = self.api.operation() == Operation::FetchResponse;
         let usage = facts.usage.filter(|_| !is_fetched);
         Call {
@@ -429,7 +426,7 @@ impl ApiCall {
         let seen = closing.record.outcome == Outcome::Ok
             && complete != Completeness::Unobserved
             && !self.facts().background;
-        let usage = self.answer.facts.usage.as_ref();
+        let usage = self.response.facts.usage.as_ref();
         let answered = seen || counted.total > 0 || usage.is_some();
         (self.api.operation().generates() && answered).then(|| Output::reconcile(counted, usage))
     }
@@ -442,7 +439,7 @@ impl ApiCall {
     ) -> Rates {
         let Some(output) = output else { return Rates::default() };
         if self.is_streamed() {
-            let blocked = self.answer.timing.blocked_in_decode();
+            let blocked = self.response.timing.blocked_in_decode();
             let seen = complete != Completeness::Unobserved;
             return Rates::of_stream(&closing.record.points, output, blocked, seen);
         }
@@ -464,7 +461,8 @@ impl ApiCall {
             socket.is_finished()
         } else if streamed {
             // After an error in the stream, an end marker ends a part of the response.
-            !self.answer.facts.failed && self.is_finished(closing.record.ending == Ending::Complete)
+            !self.response.facts.failed
+                && self.is_finished(closing.record.ending == Ending::Complete)
         } else {
             closing.record.ending == Ending::Complete
                 && !self.body.as_ref().is_some_and(BodyReader::is_short)
@@ -481,7 +479,7 @@ impl ApiCall {
         let (route, identity) = (&open.route, &open.identity);
         let label =
             |dimension, name: &Name| provider::label(limiter, dimension, name, is_confirmed);
-        let requested = self.requested_model().or(self.answer.facts.model.as_ref());
+        let requested = self.requested_model().or(self.response.facts.model.as_ref());
         let model = requested
             .map_or_else(|| Label::from_trusted("unknown"), |model| label(Dimension::Model, model));
         MetricLabels {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::endpoint::{Endpoint, EndpointOpener};
-use crate::in_flight::{InFlightRequests, Sinks};
+use crate::in_flight::{InFlightRequests, ObserverSettings, Sinks};
 use crate::layer::ObserveLayer;
 use crate::observer::Observer;
 use crate::tee::{self, ObservationChannel};
@@ -50,7 +50,7 @@ impl Observation {
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(on_record) };
-        let requests = InFlightRequests::new(Vec::new(), limiter, sinks);
+        let requests = InFlightRequests::new(ObserverSettings::default(), limiter, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&channel), requests)?);
         drop(reader.set(Arc::downgrade(&observer)));
         Ok(Self { channel, observer, collector })

@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::Objective;
-use tokengauge_observe::{InFlightRequests, Observer, Sinks};
+use tokengauge_observe::{InFlightRequests, Observer, ObserverSettings, Sinks};
 use tokengauge_telemetry::prometheus::Format;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, Telemetry};
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
@@ -75,7 +75,8 @@ impl Rig {
             Sinks { instruments, record: Box::new(move |record: &Record| spans.record(record)) };
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let proxy = setup.start().await;
-        let requests = InFlightRequests::new(objectives, limiter, sinks);
+        let requests =
+            InFlightRequests::new(ObserverSettings::with_objectives(objectives), limiter, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&proxy.channel), requests).unwrap());
         observing.set(Arc::downgrade(&observer)).unwrap();
         Self { proxy, observer, telemetry, collector }

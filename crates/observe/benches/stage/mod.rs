@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokengauge_llm::content::{CapturePolicy, Redactor};
-use tokengauge_observe::{InFlightRequests, Sinks};
+use tokengauge_observe::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
 use tokengauge_telemetry::span;
 use tokengauge_telemetry::{Config, Instruments, SamplingDecision, SnapshotSource, StateSnapshot};
@@ -48,7 +48,7 @@ impl Stage {
         };
         Self {
             requests: InFlightRequests::new(
-                Vec::new(),
+                ObserverSettings::default(),
                 Arc::new(CardinalityLimiter::new(limits, [])),
                 sinks,
             ),
@@ -64,7 +64,9 @@ impl Stage {
             max_bytes: CapturePolicy::MAX_BYTES,
             redact: redact.expect("the default patterns are valid"),
         };
-        self.requests.contents = [(self.route.name.clone(), policy)].into_iter().collect();
+        let contents = [(self.route.name.clone(), policy)].into_iter().collect();
+        let settings = ObserverSettings { contents, ..ObserverSettings::default() };
+        self.requests.apply_settings(MonotonicInstant::ZERO, settings);
         self
     }
 

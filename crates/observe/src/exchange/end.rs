@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::protocol::Protocol;
 use super::{ObservedExchange, report_end_of_stall};
 use crate::api_call::{ApiCall, Closing};
 use tokengauge_llm::frame::ParseError;
@@ -32,7 +33,7 @@ impl ObservedExchange {
         let finished = catch_unwind(AssertUnwindSafe(|| self.finish(at, ending, out)));
         finished.unwrap_or_else(|_| {
             self.abort();
-            self.socket = None;
+            self.protocol = Protocol::Plain;
             self.finish(at, ending, out)
         })
     }
@@ -43,7 +44,7 @@ impl ObservedExchange {
         ending: Ending,
         out: &mut impl FnMut(LiveSample),
     ) -> Record {
-        self.points.end = Some(at);
+        self.timestamps.end = Some(at);
         report_end_of_stall(self.stall_clock.stop(at), out);
         if self.head.is_none() {
             self.select_api(true);
@@ -52,23 +53,23 @@ impl ObservedExchange {
         let websocket = self.websocket().copied();
         let (outcome, error_source, error_type) = match &websocket {
             Some(socket) => {
-                let session = self.call.as_deref().map(ApiCall::session_outcome);
+                let session = self.protocol.call().map(ApiCall::session_outcome);
                 socket.classify(ending, &session.unwrap_or_default())
             }
             None => record::classify(ending, &self.answered(ending)),
         };
         let series = self.metric_labels();
         let answering = self.is_answering();
-        let call = self.call.take();
+        let call = self.protocol.take_call();
         let mut record = Record {
             exchange: self.id,
-            wall: self.open.wall,
-            edge_wait: edge_wait(self.open.starts(), self.open.wall),
-            points: self.points,
-            stages: self.points.stages(),
-            route: Arc::clone(&self.open.route),
-            caller: self.open.identity.clone(),
-            trace: self.open.trace.clone(),
+            wall: self.request_head.wall,
+            edge_wait: edge_wait(self.request_head.starts(), self.request_head.wall),
+            points: self.timestamps,
+            stages: self.timestamps.stages(),
+            route: Arc::clone(&self.request_head.route),
+            caller: self.request_head.identity.clone(),
+            trace: self.request_head.trace.clone(),
             http: self.http(),
             websocket,
             call: None,
@@ -89,12 +90,12 @@ impl ObservedExchange {
             let mut call = call.close(series, closing, out);
             call.stalls = std::mem::take(&mut self.stall_clock).into_stalls();
             if call.request.conversation.is_none() {
-                call.request.conversation = self.open.conversation.take();
+                call.request.conversation = self.request_head.conversation.take();
             }
             record.call = Some(call);
         }
-        if let Some(socket) = &mut self.socket {
-            record.anomalies.extend(socket.finish(ending == Ending::Complete));
+        if let Protocol::WebSocket(socket) = &mut self.protocol {
+            record.anomalies.extend(socket.session.finish(ending == Ending::Complete));
         }
         let broke_off = [(self.gap, ParseError::Gap), (self.broken, ParseError::Panic)];
         record
@@ -110,18 +111,20 @@ impl ObservedExchange {
         is_complete: bool,
         out: &mut impl FnMut(LiveSample),
     ) {
-        if let Some(call) = &mut self.call {
+        if let Some(call) = self.protocol.call_mut() {
             call.request_end(false);
-            call.response_end(at, is_complete, &mut self.points, out);
+            call.response_end(at, is_complete, &mut self.timestamps, out);
         }
         if is_complete {
-            self.call.take_if(|call| call.is_contradicted(self.response_bytes));
-            self.call.iter_mut().for_each(|call| call.require_answer());
+            self.protocol.take_call_if(|call| call.is_contradicted(self.response_bytes));
+            if let Some(call) = self.protocol.call_mut() {
+                call.require_answer();
+            }
         }
     }
 
     fn answered(&self, ending: Ending) -> ResponseSummary {
-        let call = self.call.as_deref();
+        let call = self.protocol.call();
         let delivered = ending == Ending::Complete;
         let streamed = call.is_some_and(ApiCall::is_streamed);
         ResponseSummary {
@@ -130,14 +133,14 @@ impl ObservedExchange {
             streamed,
             finished: streamed && call.is_some_and(|call| call.is_finished(delivered)),
             lost: call.is_some_and(ApiCall::is_lost),
-            failed: call.is_some_and(|call| call.answer.facts.failed),
-            failure: call.and_then(|call| call.answer.facts.error_type.clone()),
-            provider: call.map(|call| call.provider(&self.open.route)),
+            failed: call.is_some_and(|call| call.response.facts.failed),
+            failure: call.and_then(|call| call.response.facts.error_type.clone()),
+            provider: call.map(|call| call.provider(&self.request_head.route)),
         }
     }
 
     fn http(&mut self) -> Http {
         let bytes = [self.request_bytes, self.response_bytes];
-        Http::from_heads(&mut self.open, self.head.as_deref_mut(), bytes)
+        Http::from_heads(&mut self.request_head, self.head.as_deref_mut(), bytes)
     }
 }

@@ -2,12 +2,14 @@
 //! in the record; the data parsed before it stays valid.
 
 mod end;
+mod protocol;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api_call::ApiCall;
 use crate::detection::{detect, detect_posted, has_turns};
+use crate::exchange::protocol::{Messages, Protocol, WebSocketExchange};
 use crate::tcp_info::Connections;
 use crate::websocket::{Turns, WebSocketSession};
 use tokengauge_llm::budget::RequestBudget;
@@ -32,20 +34,15 @@ const SWITCHING: u16 = 101;
 #[derive(Debug)]
 pub struct ObservedExchange {
     pub(crate) id: ExchangeId,
-    pub(crate) open: Box<RequestHead>,
+    pub(crate) request_head: Box<RequestHead>,
     limiter: Arc<CardinalityLimiter>,
-    pub(crate) points: Timestamps,
+    pub(crate) timestamps: Timestamps,
     stall_clock: StallClock,
     connected: Option<Box<ConnectTimings>>,
     pub(crate) connections: Connections,
     head: Option<Box<ResponseHead>>,
-    /// The API call. `None` for plain HTTP.
-    call: Option<Box<ApiCall>>,
-    /// The WebSocket after an upgrade.
-    socket: Option<Box<WebSocketSession>>,
-    /// The calls inside the WebSocket, if its messages are requests and responses.
-    pub(crate) turns: Option<Box<Turns>>,
-    /// Whether this is such a call.
+    protocol: Protocol,
+    /// Whether this is a call inside a WebSocket.
     is_turn: bool,
     request_bytes: u64,
     response_bytes: u64,
@@ -66,11 +63,11 @@ impl ObservedExchange {
     pub fn new(
         id: ExchangeId,
         at: MonotonicInstant,
-        open: Box<RequestHead>,
+        request_head: Box<RequestHead>,
         limiter: Arc<CardinalityLimiter>,
         (tokenizers, budget): (&Tokenizers, RequestBudget),
     ) -> Self {
-        let mut exchange = Self::of_http(id, at, open, limiter, budget);
+        let mut exchange = Self::of_http(id, at, request_head, limiter, budget);
         exchange.detect_call(tokenizers);
         exchange
     }
@@ -79,26 +76,24 @@ impl ObservedExchange {
     pub(crate) fn of_http(
         id: ExchangeId,
         at: MonotonicInstant,
-        mut open: Box<RequestHead>,
+        mut request_head: Box<RequestHead>,
         limiter: Arc<CardinalityLimiter>,
         budget: RequestBudget,
     ) -> Self {
         let mut connections = Connections::default();
-        connections.client.set(open.connection.take());
+        connections.client.set(request_head.connection.take());
         // A request that asks for reasoning has a longer threshold.
-        let stall_clock = StallClock::new(StallThresholds::for_route(&open.route, false));
+        let stall_clock = StallClock::new(StallThresholds::for_route(&request_head.route, false));
         Self {
             id,
-            open,
+            request_head,
             limiter,
-            points: Timestamps { accept: at, ..Timestamps::default() },
+            timestamps: Timestamps { accept: at, ..Timestamps::default() },
             stall_clock,
             connected: None,
             connections,
             head: None,
-            call: None,
-            socket: None,
-            turns: None,
+            protocol: Protocol::Plain,
             is_turn: false,
             request_bytes: 0,
             response_bytes: 0,
@@ -120,21 +115,21 @@ impl ObservedExchange {
     /// Returns the headers of a call inside this WebSocket, which begins at `at`. The call gets its own spans below the
     /// span of the WebSocket. Headers that identify the request or its start are left out.
     pub(crate) fn turn_head(&self, at: MonotonicInstant) -> Box<RequestHead> {
-        let RequestHead { route, trace, identity, .. } = &*self.open;
+        let RequestHead { route, trace, identity, .. } = &*self.request_head;
         let kept = ["openai-beta", "user-agent", "x-stainless-lang"];
-        let headers = self.open.headers.iter().filter(|(name, _)| kept.contains(name));
+        let headers = self.request_head.headers.iter().filter(|(name, _)| kept.contains(name));
         Box::new(RequestHead {
-            wall: self.open.wall + at.since(self.points.accept),
-            method: self.open.method.clone(),
-            path: self.open.path.clone(),
+            wall: self.request_head.wall + at.since(self.timestamps.accept),
+            method: self.request_head.method.clone(),
+            path: self.request_head.path.clone(),
             whole_path: None,
-            model: self.open.model.clone(),
-            host: self.open.host.clone(),
-            version: self.open.version,
-            scheme: self.open.scheme,
+            model: self.request_head.model.clone(),
+            host: self.request_head.host.clone(),
+            version: self.request_head.version,
+            scheme: self.request_head.scheme,
             headers: headers.filter_map(|(name, value)| Some((name, Name::new(value)?))).collect(),
             length: None,
-            client: self.open.client,
+            client: self.request_head.client,
             connection: None,
             route: Arc::clone(route),
             trace: TraceContext {
@@ -145,7 +140,7 @@ impl ObservedExchange {
                 client_span: fastrand::u64(1..).to_be_bytes(),
                 state: trace.state.clone(),
             },
-            conversation: self.open.conversation.clone(),
+            conversation: self.request_head.conversation.clone(),
             identity: identity.clone(),
             body_wait: Arc::default(),
         })
@@ -153,16 +148,21 @@ impl ObservedExchange {
 
     /// Detects the API that the request calls.
     pub(crate) fn detect_call(&mut self, tokenizers: &Tokenizers) {
-        let found = if self.is_turn { detect_posted(&self.open) } else { detect(&self.open) };
-        let call = |found| ApiCall::new(found, &self.open, tokenizers, &self.budget);
-        self.call = found.map(|found| Box::new(call(found)));
+        let found = if self.is_turn {
+            detect_posted(&self.request_head)
+        } else {
+            detect(&self.request_head)
+        };
+        let call = |found| ApiCall::new(found, &self.request_head, tokenizers, &self.budget);
+        self.protocol =
+            found.map_or(Protocol::Plain, |found| Protocol::Call(Box::new(call(found))));
         // Only the detection needs the whole path.
-        self.open.whole_path = None;
+        self.request_head.whole_path = None;
     }
 
     /// Starts to capture the content of the request and the response. No effect for plain HTTP.
     pub fn capture(&mut self, policy: &Arc<CapturePolicy>) {
-        if let Some(call) = &mut self.call {
+        if let Some(call) = self.protocol.call_mut() {
             call.capture(policy);
         }
     }
@@ -178,10 +178,10 @@ impl ObservedExchange {
     ) {
         match event {
             ObserverEvent::RequestHead(_) | ObserverEvent::End(_) | ObserverEvent::Trailers(_) => {}
-            ObserverEvent::Queued => self.queued = self.points.admit.is_none(),
+            ObserverEvent::Queued => self.queued = self.timestamps.admit.is_none(),
             ObserverEvent::Admitted => {
                 self.queued = false;
-                self.points.admit = Some(at);
+                self.timestamps.admit = Some(at);
                 self.stall_clock.restart(at, StallPhase::FirstToken);
             }
             ObserverEvent::Connected(mut connected) => {
@@ -192,7 +192,7 @@ impl ObservedExchange {
                 self.connections.upstream.set(connection);
                 self.connected = Some(Box::new(ConnectTimings::reused()));
             }
-            ObserverEvent::RequestHeadSent => self.points.sent = Some(at),
+            ObserverEvent::RequestHeadSent => self.timestamps.sent = Some(at),
             ObserverEvent::RequestBodySent => self.request_end(at, out),
             ObserverEvent::ResponseHead(head) => self.head(at, head),
             ObserverEvent::Body { direction: Direction::Request, .. } => {
@@ -203,8 +203,8 @@ impl ObservedExchange {
             }
             ObserverEvent::Upgraded => self.upgraded(),
             ObserverEvent::Closed(direction) => {
-                if let Some(socket) = &mut self.socket {
-                    socket.closed(direction);
+                if let Protocol::WebSocket(socket) = &mut self.protocol {
+                    socket.session.closed(direction);
                 }
             }
             ObserverEvent::Gap { direction, bytes } => self.gap(direction, bytes),
@@ -252,10 +252,10 @@ impl ObservedExchange {
 
     /// Returns the phase of the open request, for the in-flight gauges.
     pub fn state(&self) -> RequestPhase {
-        match &self.call {
+        match self.protocol.call() {
             _ if self.queued => RequestPhase::Queued,
             Some(call) if !call.is_stream() => RequestPhase::Unstreamed,
-            Some(_) if self.points.token.is_some() => RequestPhase::Streaming,
+            Some(_) if self.timestamps.token.is_some() => RequestPhase::Streaming,
             Some(_) => RequestPhase::Waiting,
             None => RequestPhase::Unstreamed,
         }
@@ -264,7 +264,7 @@ impl ObservedExchange {
     /// Returns whether the stream is over although the connection may stay open: the provider's final event or an error
     /// was received.
     pub fn is_stream_over(&self) -> bool {
-        self.call.as_deref().is_some_and(ApiCall::is_stream_over)
+        self.protocol.call().is_some_and(ApiCall::is_stream_over)
     }
 
     /// Returns the stall clock while a token is expected.
@@ -275,7 +275,11 @@ impl ObservedExchange {
     /// Returns the labels of the live metrics.
     pub fn metric_labels(&mut self) -> Option<MetricLabels> {
         let is_confirmed = self.is_answering();
-        Some(self.call.as_mut()?.metric_labels(&self.open, is_confirmed, &self.limiter))
+        Some(self.protocol.call_mut()?.metric_labels(
+            &self.request_head,
+            is_confirmed,
+            &self.limiter,
+        ))
     }
 
     /// Returns the number of body bytes that were not parsed since the last call, because of a limit or the memory
@@ -287,26 +291,34 @@ impl ObservedExchange {
     /// Ends the observation after a panic in the pipeline.
     pub fn abort(&mut self) {
         self.broken = true;
-        self.call = None;
+        self.protocol.take_call();
         self.connections = Connections::default();
     }
 
     pub fn model(&self) -> Option<&Name> {
-        self.call.as_ref()?.requested_model()
+        self.protocol.call()?.requested_model()
     }
 
     pub fn quota(&self) -> Option<RateLimits> {
-        self.call.as_ref()?.quota
+        self.protocol.call()?.quota
     }
 
     /// Returns the observed facts of the WebSocket.
     pub fn websocket(&self) -> Option<&WebSocket> {
-        Some(self.socket.as_ref()?.facts())
+        match &self.protocol {
+            Protocol::WebSocket(socket) => Some(socket.session.facts()),
+            Protocol::Plain | Protocol::Call(_) => None,
+        }
+    }
+
+    /// The calls inside the WebSocket, if its messages are requests and responses.
+    pub(crate) fn turns_mut(&mut self) -> Option<&mut Turns> {
+        self.protocol.turns_mut()
     }
 
     /// Returns whether the request calls a known API, according to the data received so far.
-    pub const fn is_call(&self) -> bool {
-        self.call.is_some()
+    pub fn is_call(&self) -> bool {
+        self.protocol.call().is_some()
     }
 
     /// Returns whether the labels of the live metrics can no longer change.
@@ -316,7 +328,7 @@ impl ObservedExchange {
     }
 
     fn has_final_model(&self) -> bool {
-        self.call.as_deref().is_some_and(ApiCall::has_final_model)
+        self.protocol.call().is_some_and(ApiCall::has_final_model)
     }
 
     /// Continues as a WebSocket. Stops parsing if the connection was upgraded to another protocol.
@@ -325,23 +337,34 @@ impl ObservedExchange {
         let protocol = head.and_then(|head| head.headers.get("upgrade"));
         let is_socket = protocol.is_some_and(|name| name.eq_ignore_ascii_case("websocket"));
         let extensions = head.and_then(|head| head.headers.get("sec-websocket-extensions"));
-        let session = || Box::new(WebSocketSession::new(extensions, &self.budget));
-        self.socket = is_socket.then(session);
-        self.turns = (is_socket && self.call.is_none() && has_turns(&self.open)).then(Box::default);
-        self.call.take_if(|call| !(is_socket && call.upgrade()));
+        let call = self.protocol.take_call();
+        if !is_socket {
+            self.protocol = Protocol::Plain;
+            return;
+        }
+        let has_call = call.is_some();
+        let messages = match call.and_then(|mut call| call.upgrade().then_some(call)) {
+            Some(call) => Messages::Session(call),
+            None if !has_call && has_turns(&self.request_head) => Messages::Turns(Turns::default()),
+            None => Messages::Unknown,
+        };
+        let session = WebSocketSession::new(extensions, &self.budget);
+        self.protocol = Protocol::WebSocket(Box::new(WebSocketExchange { session, messages }));
     }
 
     /// Returns whether a token is expected: the call is a stream that was observed completely, was not rejected and has
     /// not ended.
     fn is_awaiting(&self) -> bool {
         let answering = self.head.is_none() || self.is_answering();
-        let call = self.call.as_deref().filter(|_| self.socket.is_none());
-        call.is_some_and(|call| answering && call.is_awaiting(self.head.is_some()))
+        match &self.protocol {
+            Protocol::Call(call) => answering && call.is_awaiting(self.head.is_some()),
+            Protocol::Plain | Protocol::WebSocket(_) => false,
+        }
     }
 
     fn stall_thresholds(&self) -> StallThresholds {
-        let reasons = self.call.as_deref().is_some_and(|call| call.facts().asks_to_reason());
-        StallThresholds::for_route(&self.open.route, reasons)
+        let reasons = self.protocol.call().is_some_and(|call| call.facts().asks_to_reason());
+        StallThresholds::for_route(&self.request_head.route, reasons)
     }
 
     /// Restarts the stall clock at each part of the request body, so that a long upload is not a stall. Has no effect
@@ -355,30 +378,12 @@ impl ObservedExchange {
     fn request(&mut self, at: MonotonicInstant, bytes: &[u8], out: &mut impl FnMut(LiveSample)) {
         self.request_bytes += bytes.len() as u64;
         self.uploaded(at, out);
-        let is_read = if self.socket.is_some() {
-            self.messages(Direction::Request, bytes, out)
-        } else {
-            self.call.as_mut().is_none_or(|call| call.request(bytes))
+        let is_read = match &mut self.protocol {
+            Protocol::Plain => true,
+            Protocol::Call(call) => call.request(bytes),
+            Protocol::WebSocket(socket) => socket.push(Direction::Request, bytes, out),
         };
         self.count_unread(is_read, bytes);
-    }
-
-    /// Parses bytes of a WebSocket. Returns `false` if a part of `bytes` was not parsed because of the memory budget.
-    fn messages(
-        &mut self,
-        direction: Direction,
-        bytes: &[u8],
-        out: &mut impl FnMut(LiveSample),
-    ) -> bool {
-        let Self { socket, call, turns, .. } = self;
-        let Some(socket) = socket else { return true };
-        socket.push(direction, bytes, &mut |text| {
-            if let Some(call) = call {
-                call.message(direction, text, out);
-            } else if let Some(turns) = turns {
-                turns.message(direction, text);
-            }
-        })
     }
 
     const fn count_unread(&mut self, is_read: bool, bytes: &[u8]) {
@@ -388,21 +393,22 @@ impl ObservedExchange {
     }
 
     fn request_end(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
-        self.points.uploaded = Some(at);
+        self.timestamps.uploaded = Some(at);
         self.uploaded(at, out);
-        if let Some(call) = &mut self.call {
+        if let Some(call) = self.protocol.call_mut() {
             call.request_end(true);
         }
     }
 
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
         // The timestamp is absent if this process generated the response, because the upstream sent no headers.
-        self.points.head = (!head.from_proxy).then_some(at);
+        self.timestamps.head = (!head.from_proxy).then_some(at);
         self.select_api(head.status >= 400);
-        let now =
-            Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
-        if let Some(call) = &mut self.call {
-            call.head(&head, &self.open.route, now);
+        let now = Duration::from_nanos(
+            (self.request_head.wall + at.since(self.timestamps.accept)).unix_nanos(),
+        );
+        if let Some(call) = self.protocol.call_mut() {
+            call.head(&head, &self.request_head.route, now);
         }
         self.head = Some(head);
     }
@@ -411,12 +417,12 @@ impl ObservedExchange {
     /// whole body was observed, the API guessed from the path stays.
     fn select_api(&mut self, failed: bool) {
         let may_go_on = failed && !self.has_whole_request();
-        self.call.take_if(|call| !call.select_api(may_go_on));
+        self.protocol.take_call_if(|call| !call.select_api(may_go_on));
     }
 
     /// Returns whether the request body was observed completely.
     pub fn has_whole_request(&self) -> bool {
-        self.points.uploaded.is_some() || self.open.length == Some(self.request_bytes)
+        self.timestamps.uploaded.is_some() || self.request_head.length == Some(self.request_bytes)
     }
 
     fn response(
@@ -426,26 +432,30 @@ impl ObservedExchange {
         blocked: Duration,
         out: &mut impl FnMut(LiveSample),
     ) {
-        self.points.byte.get_or_insert(at);
+        self.timestamps.byte.get_or_insert(at);
         self.response_bytes += bytes.len() as u64;
         self.blocked += blocked;
-        if self.socket.is_some() {
-            let is_read = self.messages(Direction::Response, bytes, out);
-            self.count_unread(is_read, bytes);
-        } else if let Some(call) = &mut self.call {
-            call.answer.timing.block(blocked);
-            self.stall_clock.record_blocked(blocked);
-            let before = self.points.last;
-            let is_read = call.response(at, bytes, &mut self.points, out);
-            self.count_unread(is_read, bytes);
-            if self.points.last == before {
-                self.stall_clock.record_arrival();
-            } else {
-                report_end_of_stall(self.stall_clock.restart(at, StallPhase::NextToken), out);
+        let before = self.timestamps.last;
+        let is_read = match &mut self.protocol {
+            Protocol::Plain => return,
+            Protocol::WebSocket(socket) => {
+                let is_read = socket.push(Direction::Response, bytes, out);
+                return self.count_unread(is_read, bytes);
             }
-            if self.stall_clock.is_stalled() && !self.is_awaiting() {
-                report_end_of_stall(self.stall_clock.stop(at), out);
+            Protocol::Call(call) => {
+                call.response.timing.block(blocked);
+                call.response(at, bytes, &mut self.timestamps, out)
             }
+        };
+        self.count_unread(is_read, bytes);
+        self.stall_clock.record_blocked(blocked);
+        if self.timestamps.last == before {
+            self.stall_clock.record_arrival();
+        } else {
+            report_end_of_stall(self.stall_clock.restart(at, StallPhase::NextToken), out);
+        }
+        if self.stall_clock.is_stalled() && !self.is_awaiting() {
+            report_end_of_stall(self.stall_clock.stop(at), out);
         }
     }
 
@@ -455,11 +465,10 @@ impl ObservedExchange {
             Direction::Request => self.request_bytes += bytes,
             Direction::Response => self.response_bytes += bytes,
         }
-        if let Some(socket) = &mut self.socket {
-            socket.gap(direction, bytes);
-            self.turns.iter_mut().for_each(|turns| turns.gap(direction, bytes));
-        } else if let Some(call) = &mut self.call {
-            call.gap(direction);
+        match &mut self.protocol {
+            Protocol::Plain => {}
+            Protocol::Call(call) => call.gap(direction),
+            Protocol::WebSocket(socket) => socket.gap(direction, bytes),
         }
     }
 
@@ -467,14 +476,14 @@ impl ObservedExchange {
     /// WebSocket session has begun.
     pub fn response_start(&self) -> Option<(u16, Source)> {
         let status = self.head.as_ref().filter(|_| self.is_answering())?.status;
-        Some((status, self.call.as_ref()?.answer.facts.source()))
+        Some((status, self.protocol.call()?.response.facts.source()))
     }
 
     /// Returns whether the upstream has begun a successful response (below 400) or a WebSocket session.
     fn is_answering(&self) -> bool {
         let head = self.head.as_ref().filter(|head| !head.from_proxy);
         head.is_some_and(|head| match head.status {
-            SWITCHING => self.call.as_deref().is_some_and(ApiCall::is_accepted),
+            SWITCHING => self.protocol.call().is_some_and(ApiCall::is_accepted),
             status => status < 400,
         })
     }

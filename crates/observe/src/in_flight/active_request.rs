@@ -1,5 +1,6 @@
 //! One open request, and the effect of its events on load statistics and on metrics.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub(super) struct ActiveRequest {
     /// Whether the request is counted as not observed completely.
     pub(super) is_counted_lost: bool,
     /// Key by which a retry of this request is recognised. `None` if the request has no id.
-    pub(super) identity: Option<load::RequestKey>,
+    pub(super) retry_key: Option<load::RequestKey>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,7 +64,61 @@ pub(super) struct SeriesInstruments {
     model_id: ModelId,
 }
 
+/// What one event changed about an open request.
+#[derive(Debug)]
+pub(super) struct Transition {
+    pub(super) before: RequestPhase,
+    pub(super) after: RequestPhase,
+    was_stream_over: bool,
+    pub(super) is_stream_over: bool,
+    /// Number of output tokens in the event.
+    pub(super) tokens: u64,
+    /// Time in which the client did not read, as the event reports it.
+    pub(super) backpressure: Duration,
+    /// Body bytes that were not parsed because of a limit or the memory budget.
+    pub(super) unread_bytes: u64,
+    pub(super) is_gap: bool,
+    pub(super) is_response_head: bool,
+    /// Stalls that began or ended with the event.
+    pub(super) stalls: Vec<LiveSample>,
+}
+
+impl Transition {
+    /// Whether another phase of the stream's time begins.
+    pub(super) fn changes_phase(&self) -> bool {
+        (self.before, self.was_stream_over) != (self.after, self.is_stream_over)
+    }
+}
+
 impl ActiveRequest {
+    pub(super) fn new(
+        exchange: ObservedExchange,
+        route_key: RouteKey,
+        body_wait: Arc<BodyWaitState>,
+        at: MonotonicInstant,
+        retry_key: Option<load::RequestKey>,
+    ) -> Self {
+        Self {
+            state: exchange.state(),
+            exchange,
+            route_key,
+            live: None,
+            body_wait,
+            stream_time_recorded_until: at,
+            is_stream_over: false,
+            arrived: None,
+            tokens: 0,
+            first_tokens: 0,
+            slices: None,
+            deadlines: Deadlines::default(),
+            early_samples: Vec::new(),
+            messages: [0; 2],
+            warmth: None,
+            is_counted_lost: false,
+            retry_key,
+        }
+    }
+
     /// Records that the request was admitted. Only API calls count for warm-up detection, because health checks and
     /// pages do not warm up a backend.
     pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
@@ -93,7 +148,8 @@ impl ActiveRequest {
         if self.deadlines.are_unknown() {
             return at;
         }
-        let deadline = self.deadlines.next_limit().map(|after| self.exchange.points.accept + after);
+        let deadline =
+            self.deadlines.next_limit().map(|after| self.exchange.timestamps.accept + after);
         let next = self.exchange.next_stall(at).min(at + MAX_CHECK_INTERVAL);
         deadline.map_or(next, |deadline| next.min(deadline))
     }
@@ -122,42 +178,64 @@ impl ActiveRequest {
         live.record(sample);
     }
 
-    /// Applies one event. Returns the stalls that began or ended with the event.
+    /// Applies one event. If parsing panics, the observation of the request ends.
     pub(super) fn apply_event(
         &mut self,
         at: MonotonicInstant,
         event: ObserverEvent,
         bytes: &[u8],
-        load: &mut Load,
-    ) -> Vec<LiveSample> {
-        let mut stalls = Vec::new();
-        let Self { exchange, live, tokens, first_tokens, early_samples, .. } = self;
-        let before = exchange.points.token;
-        let mut sum = 0;
-        exchange.apply(at, event, bytes, &mut |sample| {
-            if let LiveSample::Tokens { tokens, .. } = sample {
-                sum += u64::from(tokens);
-            }
-            match (live.as_ref(), sample) {
-                (_, LiveSample::Stalled(_) | LiveSample::Resumed(_)) => stalls.push(sample),
-                (Some(meters), _) => meters.live.record(sample),
-                (None, _) => early_samples.push(sample),
-            }
-        });
-        if sum == 0 {
-            return stalls;
+    ) -> Transition {
+        let backpressure = event.backpressure();
+        let is_gap = matches!(event, ObserverEvent::Gap { .. });
+        let is_response_head = matches!(event, ObserverEvent::ResponseHead(_));
+        let (mut tokens, mut stalls) = (0, Vec::new());
+        let Self { exchange, live, early_samples, .. } = self;
+        let had_token = exchange.timestamps.token.is_some();
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            exchange.apply(at, event, bytes, &mut |sample| {
+                if let LiveSample::Tokens { tokens: more, .. } = sample {
+                    tokens += u64::from(more);
+                }
+                match (live.as_ref(), sample) {
+                    (_, LiveSample::Stalled(_) | LiveSample::Resumed(_)) => stalls.push(sample),
+                    (Some(series), _) => series.live.record(sample),
+                    (None, _) => early_samples.push(sample),
+                }
+            });
+        }));
+        if applied.is_err() {
+            exchange.abort();
+            (tokens, stalls) = (0, Vec::new());
         }
-        *tokens += sum;
-        if before.is_none() {
-            *first_tokens = *tokens;
+        self.tokens += tokens;
+        if !had_token && tokens > 0 {
+            self.first_tokens = self.tokens;
         }
-        let arrives = exchange.points.token.is_some() || exchange.websocket().is_some();
-        if let Some(meters) = live.as_ref().filter(|_| arrives)
-            && let Some(model) = load.model(meters.model_id)
+        Transition {
+            before: self.state,
+            after: exchange.state(),
+            was_stream_over: self.is_stream_over,
+            is_stream_over: exchange.is_stream_over(),
+            tokens,
+            backpressure,
+            unread_bytes: exchange.take_unread_bytes(),
+            is_gap,
+            is_response_head,
+            stalls,
+        }
+    }
+
+    /// Counts output tokens that have just arrived in the throughput of the model. Before the labels are known,
+    /// [`bind`](Self::bind) counts them.
+    pub(super) fn count_output(&self, at: MonotonicInstant, tokens: u64, load: &mut Load) {
+        let arrives =
+            self.exchange.timestamps.token.is_some() || self.exchange.websocket().is_some();
+        if tokens > 0
+            && let Some(series) = self.live.as_ref().filter(|_| arrives)
+            && let Some(model) = load.model(series.model_id)
         {
-            model.output(at, sum);
+            model.output(at, tokens);
         }
-        stalls
     }
 
     /// Selects the metric label set of the request, once the response or the session has confirmed the model. Then
@@ -283,22 +361,22 @@ impl ActiveRequest {
     }
 
     pub(super) fn view(&self, at: MonotonicInstant) -> StreamView {
-        let points = &self.exchange.points;
-        let open = &self.exchange.open;
-        let last = points.last.unwrap_or(points.accept);
-        let rate = points.token.zip(points.last).and_then(|(token, last)| {
+        let timestamps = &self.exchange.timestamps;
+        let head = &self.exchange.request_head;
+        let last = timestamps.last.unwrap_or(timestamps.accept);
+        let rate = timestamps.token.zip(timestamps.last).and_then(|(token, last)| {
             let seconds = last.since(token).as_secs_f64();
             #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
             (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
         });
         StreamView {
             request_number: self.exchange.id,
-            route: open.route.name.clone(),
-            path: open.path.clone(),
+            route: head.route.name.clone(),
+            path: head.path.clone(),
             model: self.exchange.model().cloned(),
             phase: self.state,
-            age_seconds: at.since(points.accept).as_secs_f64(),
-            time_to_first_token_seconds: points
+            age_seconds: at.since(timestamps.accept).as_secs_f64(),
+            time_to_first_token_seconds: timestamps
                 .time_to_first_token()
                 .map(|time| time.as_secs_f64()),
             tokens: self.tokens,
@@ -320,16 +398,16 @@ impl ActiveRequest {
     ) -> Vec<usize> {
         // Until the body was received completely, it is unknown which SLOs apply, and the client can still break off.
         if self.deadlines.are_unknown() && self.exchange.has_whole_request() {
-            let accepted = self.exchange.points.accept;
+            let accepted = self.exchange.timestamps.accept;
             let deadlines = self.with_subject(|subject| slos.deadlines_of(subject, accepted));
             self.deadlines.set(deadlines.unwrap_or_default(), slos);
         }
         if self.exchange.gap {
             return Vec::new();
         }
-        let took = at.since(self.exchange.points.accept);
+        let took = at.since(self.exchange.timestamps.accept);
         let blocked = self.exchange.blocked + self.unread(at);
-        let has_token = self.exchange.points.token.is_some();
+        let has_token = self.exchange.timestamps.token.is_some();
         self.deadlines.miss(took.saturating_sub(blocked), has_token, slos)
     }
 }

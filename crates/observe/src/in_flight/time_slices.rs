@@ -5,36 +5,26 @@
 
 use crate::in_flight::active_request::ActiveRequest;
 use crate::in_flight::{InFlightRequests, TrackedRequest};
-use tokengauge_measure::slo::{Objective, SloTracker, Subject};
+use tokengauge_measure::slo::{SloTracker, Subject};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Name;
 
 impl InFlightRequests {
-    /// Replaces the objectives. Unchanged objectives keep their history.
-    pub fn set_objectives(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
-        self.slos.replace(at, objectives);
-        for TrackedRequest { request, .. } in self.requests.values_mut() {
-            request.slices = None;
-            request.deadlines.reset();
-        }
-        self.make_checks_due();
-    }
-
     /// Reports the number of open streams to each SLO that judges minutes of the whole system.
     pub(super) fn count_streams_in_slices(&mut self, at: MonotonicInstant) {
-        if !self.slos.has_slices() {
+        if !self.consumers.slos.has_slices() {
             return;
         }
         let mut streams: Vec<usize> = Vec::new();
         for TrackedRequest { request, .. } in self.requests.values_mut() {
             if request.is_served(at)
-                && let Some(slices) = request.slices(&self.slos)
+                && let Some(slices) = request.slices(&self.consumers.slos)
             {
                 streams.extend(slices);
             }
         }
         let count = |index| streams.iter().filter(|of| **of == index).count();
-        self.slos.sample(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
+        self.consumers.slos.sample(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
     }
 }
 
@@ -45,9 +35,9 @@ impl ActiveRequest {
         let series = self.exchange.metric_labels()?;
         let model = self.exchange.model();
         Some(read(&Subject {
-            route: &self.exchange.open.route.name,
+            route: &self.exchange.request_head.route.name,
             model: model.map_or(series.model.as_str(), |name| name.as_str()),
-            tenant: self.exchange.open.identity.tenant.as_ref().map(Name::as_str),
+            tenant: self.exchange.request_head.identity.tenant.as_ref().map(Name::as_str),
             operation: series.operation,
             stream: series.stream,
         }))
@@ -77,8 +67,8 @@ impl ActiveRequest {
     /// or the response begins. WebSocket sessions are never covered, because they are open for hours and mostly idle.
     fn slices(&mut self, slos: &SloTracker) -> Option<&[usize]> {
         if self.slices.is_none() {
-            let points = &self.exchange.points;
-            if points.uploaded.is_none() && points.head.is_none() {
+            let timestamps = &self.exchange.timestamps;
+            if timestamps.uploaded.is_none() && timestamps.head.is_none() {
                 return None;
             }
             let is_session = self.exchange.websocket().is_some();
@@ -96,9 +86,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Sinks;
     use crate::tests::{STREAMED, at, chunk, open};
-    use tokengauge_measure::slo::{CountingRules, Counts, Scope, Sli};
+    use crate::{ObserverSettings, Sinks};
+    use tokengauge_measure::slo::{CountingRules, Counts, Objective, Scope, Sli};
     use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
     use tokengauge_types::event::{
         BackpressureTime, BodyWaitState, Direction, Ending, ExchangeId, Headers, ObserverEvent,
@@ -130,7 +120,11 @@ mod tests {
             };
             let objectives = ["gpt-*", "claude-*"].map(objective);
             Self {
-                requests: InFlightRequests::new(objectives.into(), limiter, sinks),
+                requests: InFlightRequests::new(
+                    ObserverSettings::with_objectives(objectives.into()),
+                    limiter,
+                    sinks,
+                ),
                 body_wait: Arc::default(),
             }
         }
@@ -242,7 +236,7 @@ mod tests {
         let objectives = scene.requests.reading(at(60_000)).1;
         let objectives = objectives.into_iter().rev().map(|it| it.objective);
         let swapped = objectives.collect();
-        scene.requests.set_objectives(at(60_000), swapped);
+        scene.requests.apply_settings(at(60_000), ObserverSettings::with_objectives(swapped));
         scene.run(60, 120, 100);
         assert_eq!(scene.counts(120), [NONE, Counts { good: 1, bad: 0 }]);
     }

@@ -17,7 +17,7 @@ impl InFlightRequests {
     /// Applies the messages that the session `id` has received, to the calls inside it.
     pub(super) fn apply_turns(&mut self, id: ExchangeId, at: MonotonicInstant) {
         let open = self.requests.get_mut(&id).map(|open| &mut open.request.exchange);
-        let Some(turns) = open.and_then(|exchange| exchange.turns.as_mut()) else {
+        let Some(turns) = open.and_then(|exchange| exchange.turns_mut()) else {
             return;
         };
         let (steps, bytes) = turns.take();
@@ -37,7 +37,9 @@ impl InFlightRequests {
         ending: Ending,
     ) {
         let exchange = &mut session.exchange;
-        let Some(turns) = exchange.turns.take() else { return };
+        let Some(open) = exchange.turns_mut().map(|turns| std::mem::take(&mut turns.open)) else {
+            return;
+        };
         let left = exchange.websocket().and_then(|socket| socket.left);
         let ending = match (ending, left) {
             (Ending::Complete, Some(Direction::Response)) => {
@@ -46,7 +48,7 @@ impl InFlightRequests {
             (Ending::Complete, Some(Direction::Request) | None) => Ending::ClientDisconnected,
             (other, _) => other,
         };
-        for OpenTurn { id, .. } in turns.open {
+        for OpenTurn { id, .. } in open {
             self.apply_to_turn(id, at, ObserverEvent::End(ending), b"");
         }
     }
@@ -60,9 +62,9 @@ impl InFlightRequests {
     ) {
         let Some(open) = self.requests.get_mut(&session) else { return };
         let exchange = &mut open.request.exchange;
-        let version = exchange.open.version;
+        let version = exchange.request_head.version;
         let head = (kind == TurnStepKind::Request).then(|| exchange.turn_head(at));
-        let Some(turns) = &mut exchange.turns else { return };
+        let Some(turns) = exchange.turns_mut() else { return };
         if let Some(head) = head {
             let id = ExchangeId(FIRST_TURN + self.turns);
             self.turns += 1;

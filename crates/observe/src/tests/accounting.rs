@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Play, STREAMED, at, chunk, open, usage};
-use crate::{InFlightRequests, Sinks};
+use crate::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Completeness, Outcome};
 use tokengauge_measure::timing::{LiveSample, Stage};
@@ -265,7 +265,7 @@ impl Watch {
         let sinks = Sinks { instruments, record: Box::new(|_| {}) };
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self {
-            requests: InFlightRequests::new(Vec::new(), limiter, sinks),
+            requests: InFlightRequests::new(ObserverSettings::default(), limiter, sinks),
             collector,
             exchange: 0,
             body_wait: Arc::default(),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{at, open, recording};
-use crate::InFlightRequests;
+use crate::{InFlightRequests, ObserverSettings};
 use tokengauge_measure::cost::{Costs, HardwareCost, Prices};
 use tokengauge_measure::engine::{Backend, Engine, EngineMetrics, EngineReading, warm};
 use tokengauge_measure::load::Precision;
@@ -26,13 +26,18 @@ struct Stage {
 
 impl Stage {
     fn new(warm: Option<warm::Config>) -> Self {
-        let (mut requests, records) = recording(Vec::new());
-        requests.backends.replace(vec![Backend {
+        Self::with(warm, ObserverSettings::default())
+    }
+
+    fn with(warm: Option<warm::Config>, settings: ObserverSettings) -> Self {
+        let backend = Backend {
             upstream: Label::from_trusted("gpu"),
             routes: vec![Label::from_trusted("default")],
             stale_after: Some(Duration::from_secs(15)),
             warm,
-        }]);
+        };
+        let settings = ObserverSettings { backends: vec![backend], ..settings };
+        let (requests, records) = recording(settings);
         Self { requests, records, next: 0 }
     }
 
@@ -80,8 +85,8 @@ impl Stage {
         self.exchange(millis, "/api/chat", 200, load)
     }
 
-    fn state(&self, millis: u64) -> Option<WarmupState> {
-        self.requests.backends.readings(at(millis)).remove(0).warm
+    fn state(&mut self, millis: u64) -> Option<WarmupState> {
+        self.requests.backends().readings(at(millis)).remove(0).warm
     }
 }
 
@@ -136,12 +141,12 @@ fn counts_every_end_of_a_call() {
 
 #[test]
 fn queue_is_exact_while_the_engine_reports_it() {
-    let mut stage = Stage::new(None);
     let route_key = tokengauge_measure::load::RouteKey {
         route: Label::from_trusted("default"),
         position: tokengauge_types::event::ProxyPosition::Outbound,
     };
-    stage.requests.track_route(&route_key);
+    let settings = ObserverSettings { routes: vec![route_key], ..ObserverSettings::default() };
+    let mut stage = Stage::with(None, settings);
     let mut depth = |millis| {
         let route = stage.requests.reading(at(millis)).0.routes.remove(0);
         (route.queue_depth(), route.bound())
@@ -152,7 +157,7 @@ fn queue_is_exact_while_the_engine_reports_it() {
         metrics: EngineMetrics { waiting: Some(7), ..EngineMetrics::default() },
         implausible: 0,
     };
-    stage.requests.backends.record_scrape(
+    stage.requests.backends().record_scrape(
         at(0),
         WallTime::default(),
         &Label::from_trusted("gpu"),
@@ -169,14 +174,14 @@ fn queue_is_exact_while_the_engine_reports_it() {
 /// One token in 300 s on hardware at 36 per hour costs 3, so a million tokens cost 3 million.
 #[test]
 fn price_per_token_follows_the_load() {
-    let mut stage = Stage::new(None);
     let rental = |route: &str| HardwareCost {
         route: Label::from_trusted(route),
         hour: 36.0,
         currency: Label::from_trusted("USD"),
     };
     let prices = Prices { rentals: vec![rental("default"), rental("idle")], ..Prices::default() };
-    stage.requests.set_costs(Costs { prices, budgets: Vec::new() });
+    let costs = Costs { prices, budgets: Vec::new() };
+    let mut stage = Stage::with(None, ObserverSettings { costs, ..ObserverSettings::default() });
     stage.chat(310_000, 1);
     let mut prices = stage.requests.snapshot(at(320_000)).token_prices;
     assert_eq!(prices.len(), 1, "{prices:?}");

@@ -1,7 +1,7 @@
 //! Tests of responses that the provider generates in the background, and of the polls that fetch them.
 
 use super::{Arc, Mutex, at, head, open, recording};
-use crate::InFlightRequests;
+use crate::{InFlightRequests, ObserverSettings};
 use tokengauge_measure::record::{Call, Outcome, Record};
 use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, TimestampedEvent,
@@ -20,7 +20,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let (requests, records) = recording(Vec::new());
+        let (requests, records) = recording(ObserverSettings::default());
         Self { requests, records, next: 0 }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{STREAMED, at, chunk, head, open, recording};
-use crate::InFlightRequests;
+use crate::{InFlightRequests, ObserverSettings};
 use tokengauge_measure::record::{Record, Verdict};
 use tokengauge_measure::slo::{CountingRules, Exclusion, Objective, Scope, Sli};
 use tokengauge_types::event::{
@@ -37,7 +37,7 @@ fn objectives(exclude: &[Exclusion]) -> Vec<Objective> {
 
 impl Scene {
     fn new(exclude: &[Exclusion]) -> Self {
-        let (requests, records) = recording(objectives(exclude));
+        let (requests, records) = recording(ObserverSettings::with_objectives(objectives(exclude)));
         Self { requests, records }
     }
 
@@ -141,7 +141,7 @@ fn a_reload_counts_nothing_twice() {
     scene.counts(3_000);
     let mut swapped = objectives(&[]);
     swapped.reverse();
-    scene.requests.set_objectives(at(3_000), swapped);
+    scene.requests.apply_settings(at(3_000), ObserverSettings::with_objectives(swapped));
     assert_eq!(scene.counts(6_001), [(0, 1), (0, 1)], "duration, and TTFT from before");
     assert_eq!(scene.end(7_000, GONE), [Verdict::Bad, Verdict::Bad]);
     assert_eq!(scene.counts(8_000), [(0, 1), (0, 1)]);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{STREAMED, WHOLE, at, chunk, open, usage};
-use crate::{InFlightRequests, Sinks};
+use crate::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::Objective;
@@ -68,7 +68,8 @@ impl Stage {
         for model in models {
             limiter.admit(Dimension::Model, &Name::new(model).unwrap());
         }
-        let requests = InFlightRequests::new(objectives, limiter, sinks);
+        let requests =
+            InFlightRequests::new(ObserverSettings::with_objectives(objectives), limiter, sinks);
         Self { requests, collector, records, snapshot }
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::backlog::{Backlog, DrainContext};
 use crate::tee::{self, ObservationChannel};
-use tokengauge_measure::slo::{CountingRules, Scope, Sli};
+use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_telemetry::MetricsReader;
 use tokengauge_types::tcp::TcpConnection;
 
@@ -39,7 +39,11 @@ impl Late {
         let sinks = Sinks { instruments, record };
         Self {
             channel: Arc::new(ObservationChannel::new(config)),
-            requests: InFlightRequests::new(vec![availability], limiter, sinks),
+            requests: InFlightRequests::new(
+                ObserverSettings::with_objectives(vec![availability]),
+                limiter,
+                sinks,
+            ),
             records,
             reader,
             route: open("/").route,
@@ -94,7 +98,7 @@ fn respond(exchange: &tee::RequestObserver, millis: u64, status: u16) {
 }
 
 fn arrive(exchange: &tee::RequestObserver, millis: u64, bytes: &[u8]) {
-    exchange.arrival(Direction::Response, at(millis), bytes, BackpressureTime::default());
+    exchange.record_body(Direction::Response, at(millis), bytes, BackpressureTime::default());
 }
 
 const FAILED: u64 = 500;

@@ -19,13 +19,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use crate::{InFlightRequests, ObservedExchange, Sinks};
+use crate::{InFlightRequests, ObservedExchange, ObserverSettings, Sinks};
 use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::count::{Source, Tokenizers};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::{ChoiceStatus, Completeness, Outcome, Record};
-use tokengauge_measure::slo::Objective;
 use tokengauge_measure::timing::LiveSample;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
@@ -36,8 +35,8 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
-/// Returns in-flight requests with these SLOs, and the records that they will produce.
-pub(super) fn recording(objectives: Vec<Objective>) -> (InFlightRequests, Arc<Mutex<Vec<Record>>>) {
+/// In-flight requests, and the records that they will produce.
+pub(super) fn recording(settings: ObserverSettings) -> (InFlightRequests, Arc<Mutex<Vec<Record>>>) {
     let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, _) = Instruments::new(&config, CardinalityLimits::default(), readings);
@@ -45,7 +44,7 @@ pub(super) fn recording(objectives: Vec<Objective>) -> (InFlightRequests, Arc<Mu
     let kept = Arc::clone(&records);
     let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
     let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    (InFlightRequests::new(objectives, limiter, Sinks { instruments, record }), records)
+    (InFlightRequests::new(settings, limiter, Sinks { instruments, record }), records)
 }
 
 /// Plays events into an exchange. Every method takes the time of its event in milliseconds.
@@ -252,8 +251,8 @@ fn tool_arguments_are_a_first_token_but_not_visible() {
 fn usage_pings_and_comments_are_not_tokens() {
     let mut play = Play::stream(STREAMED);
     play.arrival(250, Direction::Response, ": keep-alive\n\n", 0).event(300, &usage(0, 0));
-    assert_eq!(play.exchange.points.token, None);
-    assert_eq!(play.exchange.points.event, Some(at(300)), "a comment is not an event");
+    assert_eq!(play.exchange.timestamps.token, None);
+    assert_eq!(play.exchange.timestamps.event, Some(at(300)), "a comment is not an event");
 }
 
 #[test]
@@ -665,7 +664,8 @@ fn panic_in_a_sink_affects_one_exchange() {
         assert!(record.exchange != ExchangeId(1), "intended");
     });
     let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    let mut requests = InFlightRequests::new(Vec::new(), limiter, Sinks { instruments, record });
+    let mut requests =
+        InFlightRequests::new(ObserverSettings::default(), limiter, Sinks { instruments, record });
     for id in [1, 2] {
         let mut apply = |word| {
             let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), event: word };

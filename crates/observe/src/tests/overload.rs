@@ -13,13 +13,16 @@ use super::*;
 use crate::Observer;
 use crate::backlog::{Backlog, DrainContext};
 use crate::tee::{self, ObservationChannel, RequestObserver};
-use tokengauge_llm::budget::Budget;
 use tokengauge_telemetry::{MetricsReader, prometheus};
 use tokengauge_types::clock;
 use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
 /// Requests of a new process, and the records that they leave.
 fn requests() -> (InFlightRequests, mpsc::Receiver<Record>) {
+    requests_with(ObserverSettings::default())
+}
+
+fn requests_with(settings: ObserverSettings) -> (InFlightRequests, mpsc::Receiver<Record>) {
     let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
     let limits = CardinalityLimits::default();
     let readings = SnapshotSource::new(StateSnapshot::default);
@@ -27,7 +30,7 @@ fn requests() -> (InFlightRequests, mpsc::Receiver<Record>) {
     let (sender, records) = mpsc::channel();
     let record = Box::new(move |record: &Record| sender.send(record.clone()).unwrap_or_default());
     let limiter = Arc::new(CardinalityLimiter::new(limits, []));
-    let requests = InFlightRequests::new(Vec::new(), limiter, Sinks { instruments, record });
+    let requests = InFlightRequests::new(settings, limiter, Sinks { instruments, record });
     (requests, records)
 }
 
@@ -73,7 +76,7 @@ impl Running {
 }
 
 fn arrive(observer: &RequestObserver, at: MonotonicInstant, bytes: &[u8]) {
-    observer.arrival(Direction::Response, at, bytes, BackpressureTime::default());
+    observer.record_body(Direction::Response, at, bytes, BackpressureTime::default());
 }
 
 fn respond(observer: &RequestObserver, content_encoding: Option<&'static str>) {
@@ -112,7 +115,7 @@ fn start_with_metrics() -> (Arc<ObservationChannel>, Arc<Observer>, MetricsReade
     let limiter = Arc::new(CardinalityLimiter::new(limits, []));
     let sinks = Sinks { instruments, record: Box::new(|_| {}) };
     let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
-    let requests = InFlightRequests::new(Vec::new(), limiter, sinks);
+    let requests = InFlightRequests::new(ObserverSettings::default(), limiter, sinks);
     let observer = Arc::new(Observer::start(Arc::clone(&channel), requests).unwrap());
     slot.set(Arc::clone(&observer)).unwrap();
     (channel, observer, reader)
@@ -190,7 +193,8 @@ fn readers_get_the_last_snapshot_of_a_stuck_observer() {
         assert!(running.observer.read_in_time(|_, _| ()).is_none());
         assert!(running.health().age > Duration::ZERO);
     }
-    assert!(clock::now().since(started) < Duration::from_secs(1), "the waits do not add up");
+    // 40 full waits would take 8 s.
+    assert!(clock::now().since(started) < Duration::from_secs(4), "the waits do not add up");
     drop(release);
     running.observer.with_current_state(|_, _| ());
     assert_eq!(running.health().age, Duration::ZERO);
@@ -459,8 +463,8 @@ fn bombs_are_given_up_and_counted_and_leave_ordinary_streams_alone() {
 /// Opens `count` requests, each of which holds `half` of a response message, and ends them. `begin` returns the events
 /// before the body. Returns how many requests were not observed completely because they share a budget of 4 MiB.
 fn unobserved_halves(count: u64, begin: impl Fn() -> Vec<ObserverEvent>, half: &[u8]) -> usize {
-    let (mut requests, records) = requests();
-    requests.budget = Budget::new(4 << 20);
+    let settings = ObserverSettings { memory: 4 << 20, ..ObserverSettings::default() };
+    let (mut requests, records) = requests_with(settings);
     let apply = |requests: &mut InFlightRequests, id, event, bytes: &[u8]| {
         let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), event };
         requests.apply(entry, bytes);

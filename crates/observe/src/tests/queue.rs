@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::{STREAMED, at, chunk, open};
-use crate::{InFlightRequests, Sinks};
+use crate::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_llm::dialect::RateLimit;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::load::{LimitType, RateLimitReading};
@@ -37,7 +37,11 @@ impl Scene {
             record: Box::new(move |record: &Record| all.lock().unwrap().push(record.clone())),
         };
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        Self { requests: InFlightRequests::new(Vec::new(), limiter, sinks), collector, records }
+        Self {
+            requests: InFlightRequests::new(ObserverSettings::default(), limiter, sinks),
+            collector,
+            records,
+        }
     }
 
     fn report(&mut self, id: u64, millis: u64, event: ObserverEvent, bytes: &str) {

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{STREAMED, at, chunk, open};
-use crate::{InFlightRequests, Sinks};
+use crate::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_measure::load::StalledStreams;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::timing::{Stall, StallPhase, Stalls};
@@ -43,7 +43,7 @@ impl Scene {
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
         Self {
-            requests: InFlightRequests::new(Vec::new(), limiter, sinks),
+            requests: InFlightRequests::new(ObserverSettings::default(), limiter, sinks),
             collector,
             records,
             body_wait: Arc::new(BodyWaitState::default()),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::{InFlightRequests, Sinks};
+use crate::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Usage};
 use tokengauge_llm::frame::ParseError;
@@ -44,7 +44,11 @@ impl Play {
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
-        let requests = InFlightRequests::new(objectives(), Arc::clone(&limiter), sinks);
+        let requests = InFlightRequests::new(
+            ObserverSettings::with_objectives(objectives()),
+            Arc::clone(&limiter),
+            sinks,
+        );
         let mut play = Self { requests, collector, limiter, records, millis: 0 };
         play.report(ObserverEvent::RequestHead(Box::new(open(path, model))), b"");
         for event in [

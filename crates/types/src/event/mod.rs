@@ -101,6 +101,13 @@ pub enum ObserverEvent {
     End(Ending),
 }
 
+impl ObserverEvent {
+    /// Time in which the client did not read, which only a response body reports.
+    pub fn backpressure(&self) -> Duration {
+        if let Self::Body { blocked, .. } = self { blocked.duration() } else { Duration::ZERO }
+    }
+}
+
 impl From<ConnectTimings> for ObserverEvent {
     fn from(timings: ConnectTimings) -> Self {
         match timings {

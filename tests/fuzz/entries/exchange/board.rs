@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
-use tokengauge_observe::{InFlightRequests, Sinks};
+use tokengauge_observe::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_telemetry::span;
 use tokengauge_telemetry::{
     Config, Instruments, MetricsReader, SamplingDecision, SnapshotSource, StateSnapshot,
@@ -79,7 +79,11 @@ impl Playing {
         let sinks = Sinks { instruments, record };
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self {
-            board: InFlightRequests::new(objectives(), limiter, sinks),
+            board: InFlightRequests::new(
+                ObserverSettings::with_objectives(objectives()),
+                limiter,
+                sinks,
+            ),
             records,
             _collector: collector,
         }
