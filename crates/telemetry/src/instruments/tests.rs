@@ -1083,7 +1083,7 @@ fn marked(point: &HistogramDataPoint) -> Vec<usize> {
 }
 
 fn sent(snapshot: &MetricsSnapshot) -> Vec<Metric> {
-    let request = crate::otlp::metrics::requests(snapshot, usize::MAX).requests.remove(0).body;
+    let request = crate::otlp::metrics::requests(snapshot, usize::MAX).bodies.remove(0);
     let mut request = ExportMetricsServiceRequest::decode(request).unwrap();
     assert_eq!(request.resource_metrics.len(), 1);
     let mut resource = request.resource_metrics.remove(0);

@@ -1,85 +1,71 @@
-//! Splits data into export requests that a collector accepts. Collectors limit the size of a request, and reject a
+//! Splits batches into export requests that a collector accepts. Collectors limit the size of a request, and reject a
 //! larger one as a whole.
 
-use bytes::Bytes;
-
 use crate::export_counters::DropReason;
+use crate::otlp::ExportError;
 use crate::queue::Queue;
 
-/// Export requests for a list of items. Each request is at most as large as allowed.
-#[derive(Debug, Default, PartialEq)]
-pub struct Requests {
-    pub requests: Vec<EncodedRequest>,
-    /// Number of items that are too large for a request of their own. They are in no request.
-    pub too_large: usize,
-}
-
-/// One encoded export request, and the number of its items.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EncodedRequest {
-    pub items: usize,
-    pub body: Bytes,
-}
-
-impl Requests {
-    /// Encodes all items in requests of at most `limit` bytes. `encode` encodes a request with some of the items.
-    ///
-    /// Most lists fit into one request. A list that does not fit is halved until its parts fit.
-    pub fn encode<T>(items: &[T], limit: usize, encode: &impl Fn(&[T]) -> Vec<u8>) -> Self {
-        let mut all = Self::default();
-        all.add(items, limit, encode);
-        all
+/// Takes the next batch from a queue and exports it. Counts the items that are dropped. Returns whether the collector
+/// accepted the batch, or `None` if the queue is empty.
+///
+/// Most batches fit into one request. A batch that does not fit is halved until its parts fit. An item that alone is too
+/// large is dropped.
+pub async fn export<T>(
+    queue: &Queue<T>,
+    mut request: impl AsyncFnMut(&[T]) -> Result<(), ExportError>,
+) -> Option<bool> {
+    let batch = queue.take();
+    if batch.is_empty() {
+        return None;
     }
-
-    /// Takes the next batch from a queue and encodes it. Counts the items that are too large. Returns `None` if the queue
-    /// is empty.
-    pub fn take<T>(
-        queue: &Queue<T>,
-        limit: usize,
-        encode: &impl Fn(&[T]) -> Vec<u8>,
-    ) -> Option<Vec<EncodedRequest>> {
-        let batch = queue.take();
-        if batch.is_empty() {
-            return None;
+    let mut delivered = true;
+    let mut parts = vec![batch.as_slice()];
+    while let Some(part) = parts.pop() {
+        match request(part).await {
+            Ok(()) => {}
+            Err(ExportError::TooLarge) if part.len() > 1 => {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+                continue;
+            }
+            Err(ExportError::TooLarge) => queue.count_dropped(DropReason::TooLarge, 1),
+            Err(ExportError::Failed { .. }) => {
+                queue.count_dropped(DropReason::Failed, part.len());
+                delivered = false;
+            }
         }
-        let Self { requests, too_large } = Self::encode(&batch, limit, encode);
-        queue.count_dropped(DropReason::TooLarge, too_large);
-        queue.finish(too_large);
-        Some(requests)
+        queue.finish(part.len());
     }
-
-    fn add<T>(&mut self, items: &[T], limit: usize, encode: &impl Fn(&[T]) -> Vec<u8>) {
-        if items.is_empty() {
-            return;
-        }
-        let body = encode(items);
-        if body.len() <= limit {
-            self.requests.push(EncodedRequest { items: items.len(), body: body.into() });
-        } else if items.len() == 1 {
-            self.too_large += 1;
-        } else {
-            drop(body);
-            let (first, second) = items.split_at(items.len() / 2);
-            self.add(first, limit, encode);
-            self.add(second, limit, encode);
-        }
-    }
+    Some(delivered)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::config::{BatchConfig, Signal};
+    use crate::export_counters::ExportCounters;
 
-    /// Encodes items as that many bytes, with a header of two bytes.
-    fn encode(items: &[usize]) -> Vec<u8> {
-        let header = *b"ab";
-        header.into_iter().chain(items.iter().flat_map(|&item| vec![b'x'; item])).collect()
-    }
-
-    fn sizes(items: &[usize], limit: usize) -> (Vec<(usize, usize)>, usize) {
-        let Requests { requests, too_large } = Requests::encode(items, limit, &encode);
-        let sizes = requests.iter().map(|request| (request.items, request.body.len()));
-        (sizes.collect(), too_large)
+    /// Exports items of that many bytes in requests with a header of two bytes. Returns the number of items and bytes of
+    /// each request, and the number of items that are too large.
+    fn sizes(items: &[usize], limit: usize) -> (Vec<(usize, usize)>, u64) {
+        let counters = Arc::new(ExportCounters::default());
+        let queue = Queue::new(Signal::Logs, BatchConfig::LOGS, Arc::clone(&counters));
+        items.iter().for_each(|&item| queue.offer(item, 0));
+        let mut requests = Vec::new();
+        let request = async |items: &[usize]| {
+            let bytes = 2 + items.iter().sum::<usize>();
+            if bytes > limit {
+                return Err(ExportError::TooLarge);
+            }
+            requests.push((items.len(), bytes));
+            Ok(())
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let delivered = runtime.block_on(export(&queue, request));
+        assert_eq!(delivered, (!items.is_empty()).then_some(true));
+        (requests, counters.dropped(Signal::Logs, DropReason::TooLarge))
     }
 
     #[test]

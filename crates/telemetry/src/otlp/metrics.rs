@@ -1,5 +1,6 @@
 //! Encodes export requests for metrics. The SDK's aggregates are converted to protobuf, and exemplars are added.
 
+use bytes::Bytes;
 use opentelemetry::KeyValue;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data as ProtoData;
@@ -13,7 +14,14 @@ use prost::encoding::encoded_len_varint;
 
 use crate::exemplars::{Exemplar, ExemplarSnapshot};
 use crate::metrics_reader::MetricsSnapshot;
-use crate::otlp::batch::{EncodedRequest, Requests};
+
+/// Export requests for a collection of metrics. Each request is at most as large as allowed.
+#[derive(Debug, Default)]
+pub struct Requests {
+    pub bodies: Vec<Bytes>,
+    /// Number of data points that are too large for a request of their own. They are in no request.
+    pub too_large: usize,
+}
 
 /// Encodes a snapshot as `ExportMetricsServiceRequest`s of at most `limit` bytes.
 pub fn requests(snapshot: &MetricsSnapshot, limit: usize) -> Requests {
@@ -69,9 +77,7 @@ impl Packer {
     }
 
     fn flush(&mut self) {
-        let items = scopes(&mut self.envelope).map(|scope| scope.metrics.len()).sum();
-        let body = self.envelope.encode_to_vec().into();
-        self.all.requests.push(EncodedRequest { items, body });
+        self.all.bodies.push(self.envelope.encode_to_vec().into());
         scopes(&mut self.envelope).for_each(|scope| scope.metrics.clear());
         self.bytes = 0;
     }

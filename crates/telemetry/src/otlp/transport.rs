@@ -25,7 +25,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
-use crate::config::{ExportHeaders, Protocol, SignalConfig};
+use crate::config::{Config, ExportHeaders, Protocol, SignalConfig};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::otlp::dialer::Dialer;
 use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
@@ -60,9 +60,11 @@ pub enum BuildError {
 /// recovery, not each attempt.
 #[derive(Debug)]
 pub struct Transport {
-    pub signal: Signal,
+    signal: Signal,
     /// Time limit of one export, including all retries.
     pub limit: Duration,
+    /// Maximum size in bytes of a request, before compression.
+    max_bytes: usize,
     config: SignalConfig,
     connection: Connection,
     /// Changes when the certificate and key files must be read again.
@@ -80,11 +82,34 @@ const FAILURES_PER_CONNECTION: u64 = 2;
 
 /// Reason why a collector did not accept an export.
 #[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct ExportError {
-    message: String,
-    /// Minimum time to wait before a retry. `None` if the collector will not accept this export later either.
-    pub retry_after: Option<Duration>,
+pub enum ExportError {
+    /// Was not sent, because collectors reject a request of this size.
+    #[error("the request is too large")]
+    TooLarge,
+    #[error("{message}")]
+    Failed {
+        message: String,
+        /// Minimum time to wait before a retry. `None` if the collector will not accept this export later either.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl ExportError {
+    /// Creates the error for an export that can be retried at any later time.
+    fn temporary(message: String) -> Self {
+        Self::Failed { message, retry_after: Some(Duration::ZERO) }
+    }
+
+    pub fn permanent(message: String) -> Self {
+        Self::Failed { message, retry_after: None }
+    }
+
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::TooLarge => None,
+            Self::Failed { retry_after, .. } => *retry_after,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -95,27 +120,41 @@ enum Connection {
 }
 
 impl Transport {
-    /// Creates the transport. Must be called inside the tokio runtime that will run the exports.
+    /// Creates the transport of a signal, or returns `None` if the signal is not exported. Must be called inside the tokio
+    /// runtime that will run the exports.
+    ///
+    /// # Errors
+    /// Fails if a header, the URL or a certificate file cannot be used.
     pub fn new(
         signal: Signal,
-        config: &SignalConfig,
+        config: &Config,
         reloads: watch::Receiver<()>,
         counters: &Arc<ExportCounters>,
-    ) -> Result<Self, BuildError> {
-        Ok(Self {
+    ) -> Result<Option<Self>, BuildError> {
+        let Some(exported) = config.exported(signal) else { return Ok(None) };
+        let batch_timeout = match signal {
+            Signal::Logs => config.log_batch.timeout,
+            Signal::Metrics => Duration::MAX,
+            Signal::Traces => config.span_batch.timeout,
+        };
+        Ok(Some(Self {
             signal,
-            limit: config.timeout,
-            config: config.clone(),
-            connection: Connection::new(config)?,
+            limit: exported.timeout.min(batch_timeout),
+            max_bytes: config.max_request_bytes,
+            config: exported.clone(),
+            connection: Connection::new(exported)?,
             reloads,
             counters: Arc::clone(counters),
-            endpoint: config.shown_endpoint().unwrap_or_default(),
+            endpoint: exported.shown_endpoint().unwrap_or_default(),
             failures: 0,
-        })
+        }))
     }
 
     /// Sends an encoded export request, including retries, within the time limit. Counts and logs the result.
     pub async fn export(&mut self, request: Bytes) -> Result<(), ExportError> {
+        if request.len() > self.max_bytes {
+            return Err(ExportError::TooLarge);
+        }
         // An error means that the sender is gone at the end of the process.
         if self.reloads.has_changed().unwrap_or(false) {
             self.reloads.mark_unchanged();
@@ -123,7 +162,7 @@ impl Transport {
         }
         let exported = match timeout(self.limit, self.send(request)).await {
             Ok(exported) => exported,
-            Err(_) => Err(temporary(format!("no response within {:?}", self.limit))),
+            Err(_) => Err(ExportError::temporary(format!("no response within {:?}", self.limit))),
         };
         self.counters.count_export(self.signal, exported.is_ok());
         if let Err(problem) = &exported {
@@ -132,7 +171,7 @@ impl Transport {
                 self_telemetry::export_failed(self.signal.as_str(), &self.endpoint, &problem);
             }
             self.failures += 1;
-            if problem.retry_after.is_some()
+            if problem.retry_after().is_some()
                 && self.failures.is_multiple_of(FAILURES_PER_CONNECTION)
             {
                 self.renew_connection();
@@ -158,11 +197,11 @@ impl Transport {
         let body = self
             .connection
             .body(request)
-            .map_err(|error| ExportError { message: error.to_string(), retry_after: None })?;
+            .map_err(|error| ExportError::permanent(error.to_string()))?;
         let mut delay = FIRST_DELAY;
         for _ in 0..RETRIES {
             let attempted = self.attempt(body.clone()).await;
-            let Err(ExportError { retry_after: Some(at_least), .. }) = attempted else {
+            let Err(ExportError::Failed { retry_after: Some(at_least), .. }) = attempted else {
                 return attempted;
             };
             let jitter = Duration::from_millis(fastrand::u64(..=MAX_JITTER_MILLIS));
@@ -290,11 +329,6 @@ fn rejected_items(response: Bytes) -> Option<(i64, String)> {
     (partial.rejected_spans > 0).then_some((partial.rejected_spans, partial.error_message))
 }
 
-/// Creates the error for an export that can be retried at any later time.
-fn temporary(message: String) -> ExportError {
-    ExportError { message, retry_after: Some(Duration::ZERO) }
-}
-
 async fn post(
     client: &HttpClient,
     endpoint: &Uri,
@@ -305,10 +339,9 @@ async fn post(
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = endpoint.clone();
     *request.headers_mut() = headers.clone();
-    let response = client
-        .send(request)
-        .await
-        .map_err(|error| temporary(format!("no response: {}", with_causes(&*error))))?;
+    let response = client.send(request).await.map_err(|error| {
+        ExportError::temporary(format!("no response: {}", with_causes(&*error)))
+    })?;
     if response.status().is_success() {
         return Ok(response.into_body());
     }
@@ -327,7 +360,7 @@ fn with_causes(error: &(dyn Error + 'static)) -> String {
 fn http_failure(status: StatusCode, headers: &HeaderMap) -> ExportError {
     let value = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let requested = value.and_then(|value| requested_delay(value, clock::wall_now()));
-    ExportError {
+    ExportError::Failed {
         message: format!("HTTP status {status}"),
         retry_after: match status.as_u16() {
             429 | 503 => Some(requested.unwrap_or_default()),
@@ -353,7 +386,7 @@ async fn call(
     path: PathAndQuery,
     body: Bytes,
 ) -> Result<Bytes, ExportError> {
-    client.ready().await.map_err(|error| temporary(with_causes(&error)))?;
+    client.ready().await.map_err(|error| ExportError::temporary(with_causes(&error)))?;
     let mut request = Request::new(body);
     *request.metadata_mut() = metadata.clone();
     match client.unary(request, path, BytesCodec).await {
@@ -388,7 +421,7 @@ fn grpc_failure(status: &Status) -> ExportError {
     if let Some(cause) = status.source() {
         message = format!("{message}: {}", with_causes(cause));
     }
-    ExportError { message, retry_after }
+    ExportError::Failed { message, retry_after }
 }
 
 /// A gRPC codec that passes messages as bytes, because requests are already encoded and responses are decoded later.
@@ -458,7 +491,7 @@ mod tests {
             (504, AT_ONCE, AT_ONCE),
         ] {
             let code = StatusCode::from_u16(status).unwrap();
-            let retry_after = |headers: &HeaderMap| http_failure(code, headers).retry_after;
+            let retry_after = |headers: &HeaderMap| http_failure(code, headers).retry_after();
             assert_eq!(retry_after(&HeaderMap::new()), without, "{status}");
             assert_eq!(retry_after(&minute), with, "{status}");
         }
@@ -491,9 +524,9 @@ mod tests {
             (Code::Unauthenticated, None, None),
         ] {
             let plain = Status::new(code, "no");
-            assert_eq!(grpc_failure(&plain).retry_after, without, "{code:?}");
+            assert_eq!(grpc_failure(&plain).retry_after(), without, "{code:?}");
             let detailed = Status::with_error_details(code, "no", minute.clone());
-            assert_eq!(grpc_failure(&detailed).retry_after, with, "{code:?}");
+            assert_eq!(grpc_failure(&detailed).retry_after(), with, "{code:?}");
         }
     }
 

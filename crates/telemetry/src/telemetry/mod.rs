@@ -19,8 +19,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use crate::config::{Config, Temporality, TlsFiles};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
-use crate::otlp::batch::{EncodedRequest, Requests};
-use crate::otlp::{BuildError, Transport, check_tls_files, logs, metrics};
+use crate::otlp::metrics::{self, Requests};
+use crate::otlp::{BuildError, ExportError, Transport, batch, check_tls_files, logs};
 use crate::queue::Queue;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
@@ -242,7 +242,7 @@ fn run(
     let start = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
-        let transports = Transports::new(&config, &reloading, metrics_reader.counters())?;
+        let transports = Transports::new(&config, &reloading, &metrics_reader)?;
         drop(inside);
         Ok((runtime, transports))
     };
@@ -274,19 +274,17 @@ impl Transports {
     fn new(
         config: &Config,
         reloading: &watch::Receiver<()>,
-        counters: &Arc<ExportCounters>,
+        metrics_reader: &MetricsReader,
     ) -> Result<Self, StartError> {
         let new = |signal: Signal| {
-            let config = config.exported(signal);
-            let transport = config.map(|config| {
-                let transport = Transport::new(signal, config, reloading.clone(), counters);
-                transport.map_err(|source| StartError::Exporter {
-                    signal: signal.as_str(),
-                    endpoint: config.shown_endpoint().unwrap_or_default(),
-                    source,
-                })
-            });
-            transport.transpose()
+            let transport =
+                Transport::new(signal, config, reloading.clone(), metrics_reader.counters());
+            let endpoint = || config.exported(signal)?.shown_endpoint();
+            transport.map_err(|source| StartError::Exporter {
+                signal: signal.as_str(),
+                endpoint: endpoint().unwrap_or_default(),
+                source,
+            })
         };
         Ok(Self {
             logs: new(Signal::Logs)?,
@@ -315,14 +313,27 @@ impl Sender {
             }
             last_metrics.get()
         };
-        let encoder = TraceRequestEncoder::new(self.metrics_reader.resource());
-        let spans = self.send_batches(transports.traces, self.queues.spans.as_deref(), |spans| {
-            encoder.request(spans)
-        });
-        let resource = self.metrics_reader.resource().into();
-        let logs = self.send_batches(transports.logs, self.queues.logs.as_deref(), |records| {
-            logs::request(records, &resource)
-        });
+        let spans = async {
+            let Some((mut transport, queue)) = transports.traces.zip(self.queues.spans.as_deref())
+            else {
+                return true;
+            };
+            let encoder = TraceRequestEncoder::new(self.metrics_reader.resource());
+            let export =
+                async |spans: &[EncodedSpan]| transport.export(encoder.request(spans).into()).await;
+            self.send_batches(queue, export).await
+        };
+        let logs = async {
+            let Some((mut transport, queue)) = transports.logs.zip(self.queues.logs.as_deref())
+            else {
+                return true;
+            };
+            let resource = self.metrics_reader.resource().into();
+            let export = async |records: &[QueuedLog]| {
+                transport.export(logs::request(records, &resource).into()).await
+            };
+            self.send_batches(queue, export).await
+        };
         let all = async { tokio::join!(metrics, spans, logs) };
         let delivered = tokio::select! {
             (metrics, spans, logs) = all => metrics && spans && logs,
@@ -359,16 +370,12 @@ impl Sender {
     }
 
     /// Exports a batch when the batch is full or the batch delay has passed. At the end, exports the rest of the queue.
+    /// `export` exports items in one request.
     async fn send_batches<T>(
         &self,
-        transport: Option<Transport>,
-        queue: Option<&Queue<T>>,
-        encode: impl Fn(&[T]) -> Vec<u8>,
+        queue: &Queue<T>,
+        mut export: impl AsyncFnMut(&[T]) -> Result<(), ExportError>,
     ) -> bool {
-        let Some((mut transport, queue)) = transport.zip(queue) else {
-            return true;
-        };
-        transport.limit = transport.limit.min(queue.batch.timeout);
         loop {
             let last = tokio::select! {
                 () = sleep(queue.batch.delay) => false,
@@ -376,14 +383,8 @@ impl Sender {
                 () = self.stop_requested() => true,
             };
             let mut delivered = true;
-            while let Some(requests) = Requests::take(queue, self.config.max_request_bytes, &encode)
-            {
-                for EncodedRequest { items, body } in requests {
-                    let is_delivered = transport.export(body).await.is_ok();
-                    queue.count_dropped(DropReason::Failed, items * usize::from(!is_delivered));
-                    delivered &= is_delivered;
-                    queue.finish(items);
-                }
+            while let Some(is_delivered) = batch::export(queue, &mut export).await {
+                delivered &= is_delivered;
             }
             if last {
                 return delivered;
@@ -429,11 +430,10 @@ impl<'a> WaitingCollections<'a> {
 
     /// Adds a collection. If the limit is exceeded, drops the oldest collections. Data points that are too large for a
     /// request are dropped, too.
-    fn push(&mut self, Requests { requests, too_large }: Requests) {
+    fn push(&mut self, Requests { bodies, too_large }: Requests) {
         self.counters.count_dropped(Signal::Metrics, DropReason::TooLarge, too_large);
-        let collection: VecDeque<Bytes> = requests.into_iter().map(|it| it.body).collect();
-        self.bytes += collection.iter().map(Bytes::len).sum::<usize>();
-        self.collections.push_back(collection);
+        self.bytes += bodies.iter().map(Bytes::len).sum::<usize>();
+        self.collections.push_back(bodies.into());
         while self.bytes > Self::MAX_BYTES && self.collections.len() > 1 {
             self.remove_first();
             self.counters.count_dropped(Signal::Metrics, DropReason::QueueFull, 1);
@@ -463,7 +463,7 @@ impl<'a> WaitingCollections<'a> {
         let mut delivered = true;
         while let Some(part) = self.collections.front().and_then(VecDeque::front) {
             if let Err(problem) = transport.export(part.clone()).await {
-                if problem.retry_after.is_some() {
+                if problem.retry_after().is_some() {
                     return (false, true);
                 }
                 delivered = false;
