@@ -54,6 +54,8 @@ pub enum BuildError {
     Endpoint(#[from] http::uri::InvalidUri),
     #[error(transparent)]
     Grpc(#[from] tonic::transport::Error),
+    #[error(transparent)]
+    Logs(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
 /// Sends export requests of one signal (logs, metrics or traces) to its collector. Logs only the first failure and the
@@ -148,6 +150,11 @@ impl Transport {
             endpoint: exported.shown_endpoint().unwrap_or_default(),
             failures: 0,
         }))
+    }
+
+    /// Returns the URL of the collector. Its query can contain an API key.
+    pub fn url(&self) -> &str {
+        self.config.endpoint.as_deref().unwrap_or_default()
     }
 
     /// Sends an encoded export request, including retries, within the time limit. Counts and logs the result.

@@ -16,11 +16,12 @@ use tokengauge_measure::record::Record;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-use crate::config::{Config, Temporality, TlsFiles};
+use crate::config::{Config, SignalConfig, Temporality, TlsFiles};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
+use crate::otlp::logs::LogRecordExporter;
 use crate::otlp::metrics::{self, Requests};
-use crate::otlp::{BuildError, ExportError, Transport, batch, check_tls_files, logs};
+use crate::otlp::{BuildError, ExportError, Transport, batch, check_tls_files};
 use crate::queue::Queue;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
@@ -263,9 +264,9 @@ fn run(
     delivered
 }
 
-/// The transports of the exported signals.
+/// The transports of the exported signals. Log records have an exporter that contains their transport.
 struct Transports {
-    logs: Option<Transport>,
+    logs: Option<LogRecordExporter>,
     metrics: Option<Transport>,
     traces: Option<Transport>,
 }
@@ -276,20 +277,20 @@ impl Transports {
         reloading: &watch::Receiver<()>,
         metrics_reader: &MetricsReader,
     ) -> Result<Self, StartError> {
-        let new = |signal: Signal| {
-            let transport =
-                Transport::new(signal, config, reloading.clone(), metrics_reader.counters());
-            let endpoint = || config.exported(signal)?.shown_endpoint();
-            transport.map_err(|source| StartError::Exporter {
-                signal: signal.as_str(),
-                endpoint: endpoint().unwrap_or_default(),
-                source,
-            })
+        let new =
+            |signal| Transport::new(signal, config, reloading.clone(), metrics_reader.counters());
+        let failed = |signal: Signal, source| {
+            let endpoint = config.exported(signal).and_then(SignalConfig::shown_endpoint);
+            let endpoint = endpoint.unwrap_or_default();
+            StartError::Exporter { signal: signal.as_str(), endpoint, source }
         };
+        let with_resource =
+            |transport| LogRecordExporter::new(transport, metrics_reader.resource());
+        let logs = new(Signal::Logs).and_then(|transport| transport.map(with_resource).transpose());
         Ok(Self {
-            logs: new(Signal::Logs)?,
-            metrics: new(Signal::Metrics)?,
-            traces: new(Signal::Traces)?,
+            logs: logs.map_err(|source| failed(Signal::Logs, source))?,
+            metrics: new(Signal::Metrics).map_err(|source| failed(Signal::Metrics, source))?,
+            traces: new(Signal::Traces).map_err(|source| failed(Signal::Traces, source))?,
         })
     }
 }
@@ -324,15 +325,11 @@ impl Sender {
             self.send_batches(queue, export).await
         };
         let logs = async {
-            let Some((mut transport, queue)) = transports.logs.zip(self.queues.logs.as_deref())
-            else {
+            let Some((exporter, queue)) = transports.logs.zip(self.queues.logs.as_deref()) else {
                 return true;
             };
-            let resource = self.metrics_reader.resource().into();
-            let export = async |records: &[QueuedLog]| {
-                transport.export(logs::request(records, &resource).into()).await
-            };
-            self.send_batches(queue, export).await
+            self.send_batches(queue, async |records: &[QueuedLog]| exporter.export(records).await)
+                .await
         };
         let all = async { tokio::join!(metrics, spans, logs) };
         let delivered = tokio::select! {

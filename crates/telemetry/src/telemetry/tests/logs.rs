@@ -180,6 +180,26 @@ fn counts_records_that_the_collector_rejects() {
     }
 }
 
+/// The transport retries. A second retry loop in the exporter would multiply the attempts.
+#[test]
+fn retries_a_failed_export_three_times() {
+    for protocol in ["http/protobuf", "grpc"] {
+        for (failures, attempts, lost) in [(1, 2, 0), (9, 4, 1)] {
+            let receiver = Receiver::start(Behaviour::Busy(failures));
+            let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
+            let (telemetry, request_log) = start_logs(receiver.address, &[protocol]);
+            request_log.record(&testing::streamed());
+            assert_eq!(telemetry.shutdown(DEADLINE), lost == 0, "{protocol:?}");
+            let bodies: Vec<_> = receiver.seen.try_iter().map(|seen| seen.body).collect();
+            assert_eq!(bodies.len(), attempts, "{protocol:?}");
+            assert!(bodies.windows(2).all(|pair| pair[0] == pair[1]), "{protocol:?}");
+            let counters = telemetry.metrics_reader.counters();
+            assert_eq!(counters.retries(Signal::Logs), attempts as u64 - 1, "{protocol:?}");
+            assert_eq!(counters.dropped(Signal::Logs, DropReason::Failed), lost, "{protocol:?}");
+        }
+    }
+}
+
 /// A failed export is logged on the telemetry thread. This log line must not cause another export.
 #[test]
 fn the_exporters_own_log_lines_are_not_exported() {
