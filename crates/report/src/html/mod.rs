@@ -5,8 +5,10 @@
 
 mod plot;
 
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
 use crate::acceptance::AcceptanceResult;
-use crate::cells::{comparison_rows, sections, verdict_rows};
+use crate::cells::{Cells, comparison_rows, sections, verdict_rows};
 use crate::compare::Comparison;
 use crate::read::Input;
 use crate::saturation_point::Point;
@@ -19,103 +21,107 @@ const STYLE: &str = include_str!("style.css");
 
 /// Renders the whole page.
 pub fn render(report: &Report) -> String {
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>tokengauge report</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>Report</h1>\n"
-    );
-    if let Some(judgement) = &report.acceptance {
-        write_acceptance(&mut out, judgement);
-    }
-    head(&mut out, report);
-    for run in &report.runs {
-        self::run(&mut out, run);
-    }
-    plots(&mut out, report);
-    for (title, rows) in sections(report) {
-        table(&mut out, title, &rows);
-    }
-    if let Some(comparison) = &report.comparison {
-        table(&mut out, "B against A", &comparison_rows(comparison));
-        let Comparison { a, b, method, confidence, resamples, seed, .. } = comparison;
-        let about = format!(
-            "A: {a}. B: {b}. {method}; confidence {confidence}, {resamples} resamples, seed {seed}."
-        );
-        paragraph(&mut out, &about);
-    }
-    let about = format!(
-        "Percentiles: {}. Times, rates and ITL (time per output token) cover successful requests only; n is the number \
-         of requests behind a figure.",
-        report.percentiles
-    );
-    paragraph(&mut out, &about);
-    out.push_str("</body>\n</html>\n");
-    out
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy"
+                    content="default-src 'none'; style-src 'unsafe-inline'";
+                title { "tokengauge report" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "Report" }
+                @if let Some(judgement) = &report.acceptance { (acceptance(judgement)) }
+                (head(report))
+                @for run in &report.runs { (self::run(run)) }
+                (plots(report))
+                @for (title, rows) in sections(report) { (table(title, &rows)) }
+                @if let Some(comparison) = &report.comparison { (compared(comparison)) }
+                p {
+                    "Percentiles: " (report.percentiles) ". Times, rates and ITL (time per output token) cover "
+                    "successful requests only; n is the number of requests behind a figure."
+                }
+            }
+        }
+    };
+    // Control characters are removed: they are invisible, and HTML does not allow them.
+    page.into_string().replace(|c: char| c.is_control() && c != '\n', "")
 }
 
-fn write_acceptance(out: &mut String, judgement: &AcceptanceResult) {
-    let (class, word) =
-        if judgement.accepted { ("held", "Accepted") } else { ("broken", "Refused") };
-    *out += &format!("<p class=\"verdict {class}\">{word}</p>\n");
-    table(out, "Limits", &verdict_rows(judgement));
-    let AcceptanceResult { fewest_requests, sha256, .. } = judgement;
-    let about = format!("Minimum requests: {fewest_requests}. SHA-256 of the limits: {sha256}");
-    paragraph(out, &about);
+fn acceptance(judgement: &AcceptanceResult) -> Markup {
+    let AcceptanceResult { accepted, fewest_requests, sha256, .. } = judgement;
+    let (class, word) = if *accepted { ("held", "Accepted") } else { ("broken", "Refused") };
+    html! {
+        p class={ "verdict " (class) } { (word) }
+        (table("Limits", &verdict_rows(judgement)))
+        p { "Minimum requests: " (fewest_requests) ". SHA-256 of the limits: " (sha256) }
+    }
 }
 
-fn head(out: &mut String, report: &Report) {
+fn head(report: &Report) -> Markup {
     let names = ["file", "side", "bytes", "SHA-256"].map(str::to_owned);
     let inputs = report.inputs.iter().map(|Input { path, side, bytes, sha256, .. }| {
         [path.clone(), side.unwrap_or_default().to_owned(), bytes.to_string(), sha256.clone()]
     });
     let rows: Vec<_> = std::iter::once(names).chain(inputs).map(Vec::from).collect();
-    table(out, "Input", &rows);
     let Report { tokengauge, configuration, seed, lines, .. } = report;
-    let about = format!(
-        "tokengauge {tokengauge}. Configuration: {}. Seed: {seed}. {} lines, {} calls.",
-        configuration.join(", "),
-        lines.read,
-        lines.calls
-    );
-    paragraph(out, &about);
-    for warning in report.warnings() {
-        paragraph(out, &warning);
+    html! {
+        (table("Input", &rows))
+        p {
+            "tokengauge " (tokengauge) ". Configuration: " (configuration.join(", ")) ". Seed: " (seed) ". "
+            (lines.read) " lines, " (lines.calls) " calls."
+        }
+        @for warning in report.warnings() { p { (warning) } }
     }
 }
 
-fn run(out: &mut String, Run { side, from, to, requests, window, .. }: &Run) {
-    let name = side.map_or(String::new(), |side| format!(" {side}"));
-    *out += &format!("<h2>Run{name}</h2>\n");
+fn run(Run { side, from, to, requests, window, .. }: &Run) -> Markup {
     let found = match window.not_found {
         Some(why) => format!("No steady state was found ({why}): all requests are used."),
         None if window.steady => format!("Steady state from {} to {}.", window.from, window.to),
         None => format!("Evaluated from {} to {}.", window.from, window.to),
     };
     let Window { counted, cut_before, cut_after, method, .. } = window;
-    let about = format!(
-        "{from} to {to}, {requests} requests. {found} {counted} counted, {cut_before} cut before, {cut_after} cut \
-         after. By: {method}."
-    );
-    paragraph(out, &about);
+    html! {
+        h2 { "Run" @if let Some(side) = side { " " (side) } }
+        p {
+            (from) " to " (to) ", " (requests) " requests. " (found) " " (counted) " counted, " (cut_before)
+            " cut before, " (cut_after) " cut after. By: " (method) "."
+        }
+    }
 }
 
-/// Writes the plots: throughput, latency and errors over time, then throughput against concurrency.
-fn plots(out: &mut String, report: &Report) {
+fn compared(comparison: &Comparison) -> Markup {
+    let Comparison { a, b, method, confidence, resamples, seed, .. } = comparison;
+    html! {
+        (table("B against A", &comparison_rows(comparison)))
+        p {
+            "A: " (a) ". B: " (b) ". " (method) "; confidence " (confidence) ", " (resamples) " resamples, seed "
+            (seed) "."
+        }
+    }
+}
+
+/// Renders the plots: throughput, latency and errors over time, then throughput against concurrency.
+fn plots(report: &Report) -> Markup {
     // If both sides are plotted, the line of all requests would only cover their lines.
     let several = report.subjects.len() > 1;
     let subjects = report.subjects.iter().filter(|subject| !several || subject.name != "all");
     let subjects: Vec<&Subject> = subjects.collect();
     let timelines = subjects.iter().filter_map(|subject| subject.timeline.as_ref());
     let seconds = timelines.map(|it| it.slice * it.throughput.len() as f64).fold(0.0, f64::max);
-    if seconds > 0.0 {
-        out.push_str("<h2>Over time</h2>\n<p>Seconds since the first request of the run. The evaluated part is shaded.</p>\n");
-        for (title, show) in PANELS {
-            out.push_str(&panel(title, lines(&subjects, *show), shaded(report), seconds));
+    html! {
+        @if seconds > 0.0 {
+            h2 { "Over time" }
+            p { "Seconds since the first request of the run. The evaluated part is shaded." }
+            @for (title, show) in PANELS {
+                (panel(title, lines(&subjects, *show), shaded(report), seconds))
+            }
         }
-    }
-    for run in &report.runs {
-        saturation(out, run);
+        @for run in &report.runs { (saturation(run)) }
     }
 }
 
@@ -160,7 +166,7 @@ fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
     lines
 }
 
-fn panel(title: &str, lines: Vec<Line>, shaded: Vec<(f64, f64)>, seconds: f64) -> String {
+fn panel(title: &str, lines: Vec<Line>, shaded: Vec<(f64, f64)>, seconds: f64) -> Markup {
     let points = lines.iter().flat_map(|line| line.points.iter().flatten());
     let y_max = points.map(|(_, y)| *y).fold(0.0, f64::max);
     Plot { title, x_unit: "s", x_max: seconds, y_max, shaded, lines, ..Plot::default() }.render()
@@ -172,15 +178,13 @@ fn shaded(report: &Report) -> Vec<(f64, f64)> {
     windows.map(|window| (window.offset, window.offset + window.length)).collect()
 }
 
-fn saturation(out: &mut String, run: &Run) {
+fn saturation(run: &Run) -> Markup {
     let saturation = &run.saturation;
     let coordinates = |point: &Point| (point.concurrency, point.throughput);
     let points: Vec<(f64, f64)> = saturation.points.iter().map(coordinates).collect();
     if points.is_empty() {
-        return;
+        return Markup::default();
     }
-    let name = run.side.map_or(String::new(), |side| format!(", {side}"));
-    *out += &format!("<h2>Throughput against concurrency{name}</h2>\n");
     let about = match (saturation.saturation_point, saturation.no_saturation_point) {
         (Some(point), _) => format!(
             "Saturation point at {:.1} requests in flight and {:.0} output tokens/s. By: {}.",
@@ -188,7 +192,6 @@ fn saturation(out: &mut String, run: &Run) {
         ),
         (None, why) => format!("No saturation point: {}.", why.map_or("", |why| why.as_str())),
     };
-    paragraph(out, &about);
     let most = |axis: fn(&(f64, f64)) -> f64| points.iter().map(axis).fold(0.0, f64::max);
     let curve = saturation.curve.iter().map(coordinates).map(Some);
     let plot = Plot {
@@ -201,42 +204,29 @@ fn saturation(out: &mut String, run: &Run) {
         points,
         ..Plot::default()
     };
-    out.push_str(&plot.render());
-}
-
-fn table(out: &mut String, title: &str, rows: &[Vec<String>]) {
-    *out += &format!("<h2>{}</h2>\n<div class=\"wide\"><table>\n", escaped(title));
-    for (place, row) in rows.iter().enumerate() {
-        let tag = if place == 0 { "th" } else { "td" };
-        out.push_str("<tr>");
-        for cell in row {
-            *out += &format!("<{tag}>{}</{tag}>", escaped(cell));
-        }
-        out.push_str("</tr>\n");
+    html! {
+        h2 { "Throughput against concurrency" @if let Some(side) = run.side { ", " (side) } }
+        p { (about) }
+        (plot.render())
     }
-    out.push_str("</table></div>\n");
 }
 
-fn paragraph(out: &mut String, text: &str) {
-    *out += &format!("<p>{}</p>\n", escaped(text));
-}
-
-/// Escapes `<`, `&`, quotes and other characters that have a meaning in HTML.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Control characters are removed: they are invisible, and HTML does not allow them.
-            c if c.is_control() && c != '\n' => {}
-            c => out.push(c),
+/// Renders a table. The first row has the headings.
+fn table(title: &str, rows: &[Cells]) -> Markup {
+    html! {
+        h2 { (title) }
+        div.wide {
+            table {
+                @for (place, row) in rows.iter().enumerate() {
+                    tr {
+                        @for cell in row {
+                            @if place == 0 { th { (cell) } } @else { td { (cell) } }
+                        }
+                    }
+                }
+            }
         }
     }
-    out
 }
 
 #[cfg(test)]
@@ -244,21 +234,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_html() {
-        assert_eq!(
-            escaped("<script>alert('x')</script> & \"y\"\u{0}"),
-            "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot;"
-        );
-    }
-
-    #[test]
     fn escapes_table_cells() {
-        let mut out = String::new();
-        table(&mut out, "a<b", &[vec!["<i>".to_owned()], vec!["&".to_owned()]]);
+        let table =
+            table("a<b", &[vec!["<i>".to_owned()], vec!["& \"y\"".to_owned()]]).into_string();
         assert!(
-            out.contains("<h2>a&lt;b</h2>")
-                && out.contains("<th>&lt;i&gt;</th>")
-                && out.contains("<td>&amp;</td>")
+            table.contains("<h2>a&lt;b</h2>")
+                && table.contains("<th>&lt;i&gt;</th>")
+                && table.contains("<td>&amp; &quot;y&quot;</td>")
         );
     }
 }

@@ -1,6 +1,7 @@
-//! Draws a line or point plot as SVG text for the HTML page.
+//! Draws a line or point plot as SVG for the HTML page.
 
-use super::escaped;
+use maud::{Markup, html};
+
 use crate::cells::number;
 
 const WIDTH: f64 = 900.0;
@@ -40,32 +41,22 @@ pub(super) struct Plot<'a> {
 }
 
 impl Plot<'_> {
-    pub(super) fn render(&self) -> String {
-        let mut out = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{0}\"><text class=\"title\" x=\"{LEFT}\" y=\"14\">{0}</text>\n",
-            escaped(self.title)
-        );
-        let height = HEIGHT - TOP - BOTTOM;
-        for (from, to) in &self.shaded {
-            let left = self.across(*from);
-            let width = f64::max(self.across(*to) - left, 0.0);
-            out += &format!(
-                "<rect class=\"shade\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\n"
-            );
+    pub(super) fn render(&self) -> Markup {
+        html! {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(self.title) {
+                text.title x=(LEFT) y="14" { (self.title) }
+                @for (from, to) in &self.shaded {
+                    @let (left, right) = (self.across(*from), self.across(*to));
+                    rect.shade x=(px(left)) y=(TOP) width=(px((right - left).max(0.0)))
+                        height=(px(HEIGHT - TOP - BOTTOM)) {}
+                }
+                (self.axes())
+                @for point in &self.points { (self.circle("dot", *point, 2)) }
+                @for line in &self.lines { (self.line(line)) }
+                @if let Some(point) = self.saturation_point { (self.circle("knee", point, 6)) }
+                (self.legend())
+            }
         }
-        self.axes(&mut out);
-        let circle = |class: &str, (x, y): (f64, f64), radius: u8| {
-            let (x, y) = (self.across(x), self.down(y));
-            format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>")
-        };
-        out.extend(self.points.iter().map(|point| circle("dot", *point, 2)));
-        for line in &self.lines {
-            self.line(&mut out, line);
-        }
-        out.extend(self.saturation_point.map(|point| circle("knee", point, 6)));
-        self.legend(&mut out);
-        out.push_str("</svg>\n");
-        out
     }
 
     fn across(&self, x: f64) -> f64 {
@@ -76,25 +67,26 @@ impl Plot<'_> {
         HEIGHT - BOTTOM - share(y, self.y_max) * (HEIGHT - TOP - BOTTOM)
     }
 
-    fn axes(&self, out: &mut String) {
-        let (right, beside) = (WIDTH - RIGHT, LEFT - 6.0);
-        for y in rules(self.y_max) {
-            let (down, middle, text) = (self.down(y), self.down(y) + 4.0, tick(y));
-            *out += &format!(
-                "<line class=\"rule\" x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{down:.1}\" y2=\"{down:.1}\"/>\
-                 <text x=\"{beside:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{text}</text>\n"
-            );
-        }
-        let (below, unit) = (HEIGHT - 6.0, escaped(self.x_unit));
-        for x in rules(self.x_max) {
-            let (across, text) = (self.across(x), tick(x));
-            *out += &format!(
-                "<text x=\"{across:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{text} {unit}</text>\n"
-            );
+    fn axes(&self) -> Markup {
+        html! {
+            @for y in rules(self.y_max) {
+                @let down = self.down(y);
+                line.rule x1=(LEFT) x2=(px(WIDTH - RIGHT)) y1=(px(down)) y2=(px(down)) {}
+                text x=(px(LEFT - 6.0)) y=(px(down + 4.0)) text-anchor="end" { (tick(y)) }
+            }
+            @for x in rules(self.x_max) {
+                text x=(px(self.across(x))) y=(px(HEIGHT - 6.0)) text-anchor="middle" {
+                    (tick(x)) " " (self.x_unit)
+                }
+            }
         }
     }
 
-    fn line(&self, out: &mut String, line: &Line) {
+    fn circle(&self, class: &str, (x, y): (f64, f64), radius: u8) -> Markup {
+        html! { circle class=(class) cx=(px(self.across(x))) cy=(px(self.down(y))) r=(radius) {} }
+    }
+
+    fn line(&self, line: &Line) -> Markup {
         let (mut path, mut alone) = (String::new(), String::new());
         let mut drawing = false;
         for (place, point) in line.points.iter().enumerate() {
@@ -112,32 +104,35 @@ impl Plot<'_> {
                 drawing = true;
             }
         }
-        let (colour, dashed) = line.classes();
-        *out += &format!(
-            "<path class=\"c{colour}{dashed}\" d=\"{path}\"/><path class=\"c{colour} alone\" d=\"{alone}\"/>\n"
-        );
+        html! {
+            path.{ "c" (line.colour()) }.dashed[line.dashed] d=(path) {}
+            path.{ "c" (line.colour()) }.alone d=(alone) {}
+        }
     }
 
-    /// Writes the name of each line, from the right edge to the left.
-    fn legend(&self, out: &mut String) {
+    /// Renders the name of each line, from the right edge to the left.
+    fn legend(&self) -> Markup {
         let named = self.lines.iter().rev().filter(|line| !line.name.is_empty());
-        for (place, line) in named.enumerate() {
-            let right = WIDTH - RIGHT - 70.0 * place as f64;
-            let ((colour, dashed), name) = (line.classes(), escaped(&line.name));
-            *out += &format!(
-                "<path class=\"c{colour}{dashed}\" d=\"M{:.1} 10h18\"/>\
-                 <text x=\"{right:.1}\" y=\"14\" text-anchor=\"end\">{name}</text>\n",
-                right - 62.0
-            );
+        html! {
+            @for (place, line) in named.enumerate() {
+                @let right = WIDTH - RIGHT - 70.0 * place as f64;
+                path.{ "c" (line.colour()) }.dashed[line.dashed] d={ "M" (px(right - 62.0)) " 10h18" } {}
+                text x=(px(right)) y="14" text-anchor="end" { (line.name) }
+            }
         }
     }
 }
 
 impl Line {
-    /// Returns the colour number of the line, and the CSS class if the line is dashed.
-    const fn classes(&self) -> (usize, &'static str) {
-        (self.colour % COLOURS, if self.dashed { " dashed" } else { "" })
+    /// Returns the number of the line's colour in the style sheet.
+    const fn colour(&self) -> usize {
+        self.colour % COLOURS
     }
+}
+
+/// Formats a position or a length.
+fn px(value: f64) -> String {
+    format!("{value:.1}")
 }
 
 /// Returns the positions of the grid lines between 0 and `most`. Their distance is a round number: 1, 2, 2.5 or 5
@@ -182,7 +177,7 @@ mod tests {
             lines: vec![Line { name: String::new(), colour: 0, dashed: false, points }],
             ..Plot::default()
         };
-        let svg = plot.render();
+        let svg = plot.render().into_string();
         assert!(
             svg.contains("d=\"M474.0 96.0L888.0 24.0\"")
                 && svg.contains("alone\" d=\"M60.0 168.0h0\""),
@@ -216,6 +211,6 @@ mod tests {
             lines: Vec::new(),
             ..Plot::default()
         };
-        assert!(!plot.render().contains("NaN"));
+        assert!(!plot.render().into_string().contains("NaN"));
     }
 }
