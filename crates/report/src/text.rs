@@ -1,5 +1,8 @@
 //! Renders the report as text for a terminal.
 
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+
 use crate::acceptance::AcceptanceResult;
 use crate::cells::{
     Cells, MAX_SHOWN_GROUPS, comparison_rows, number, percent, sections, verdict_rows,
@@ -109,29 +112,22 @@ fn write_acceptance(out: &mut String, judgement: &AcceptanceResult) {
 
 /// Writes rows with aligned columns. Numbers are aligned to the right, together with their heading.
 fn aligned(out: &mut String, rows: &[Cells]) {
-    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let columns: Vec<(usize, bool)> =
-        (0..count).map(|place| column(rows.iter().filter_map(|row| row.get(place)))).collect();
-    for row in rows {
-        let mut text = String::new();
-        for (cell, (width, numeric)) in row.iter().zip(&columns) {
-            text +=
-                &if *numeric { format!("  {cell:>width$}") } else { format!("  {cell:<width$}") };
+    let mut table = Table::new();
+    table.load_style(NOTHING).add_rows(rows);
+    for (place, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((2, 0));
+        if is_numeric(rows.iter().skip(1).filter_map(|row| row.get(place))) {
+            column.set_cell_alignment(CellAlignment::Right);
         }
-        *out += &format!("{}\n", text.trim_end());
     }
+    *out += &format!("{}\n", table.trim_fmt());
 }
 
-/// Returns the width of a column, and whether all cells below the heading are numbers.
-fn column<'c>(cells: impl Iterator<Item = &'c String> + Clone) -> (usize, bool) {
-    let width = cells.clone().map(|cell| cell.chars().count()).max();
-    let number = |cell: &String| {
-        let mut first = cell.chars();
-        first.next().is_none_or(|c| c.is_ascii_digit() || matches!(c, '+' | '-' | '–'))
-    };
-    let mut values = cells.skip(1).peekable();
-    let numeric = values.peek().is_some() && values.all(number);
-    (width.unwrap_or_default(), numeric)
+/// Returns whether a column has cells below its heading, and all of them are numbers or empty.
+fn is_numeric<'c>(cells: impl Iterator<Item = &'c String>) -> bool {
+    let mut first = cells.map(|cell| cell.chars().next()).peekable();
+    let number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '–');
+    first.peek().is_some() && first.all(|c| c.is_none_or(number))
 }
 
 #[cfg(test)]
