@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::compare::{Comparison, Interval, Measure, Statistic};
 use crate::table::{Shares, Statistics};
+use tokengauge_types::label_enum;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acceptance {
@@ -100,21 +101,13 @@ pub struct LimitResult {
     pub why: Option<&'static str>,
 }
 
-#[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Held,
-    Broken,
-    Undecided,
-}
-
-impl Verdict {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::Broken => "broken",
-            Self::Undecided => "undecided",
-        }
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Verdict {
+        Held = "held",
+        Broken = "broken",
+        Undecided = "undecided",
     }
 }
 

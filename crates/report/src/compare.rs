@@ -15,6 +15,7 @@ use crate::bootstrap::{Estimates, Random, Sampler, Stratum, resample};
 use crate::read::Log;
 use crate::row::{NumericField, Quality, Row, Side};
 use crate::statistics::percentile;
+use tokengauge_types::label_enum;
 
 /// Minimum number of values on each side of a length bucket. With fewer values, the spread is not meaningful.
 const MIN_OBSERVATIONS: usize = 5;
@@ -174,29 +175,17 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Statistics of a measure.
-#[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Statistic {
-    Mean,
-    P5,
-    P50,
-    P95,
-    P99,
-}
-
-impl Statistic {
-    /// All statistics, in the order of `Estimates`.
-    pub const ALL: [Self; 5] = [Self::Mean, Self::P5, Self::P50, Self::P95, Self::P99];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Mean => "mean",
-            Self::P5 => "p5",
-            Self::P50 => "p50",
-            Self::P95 => "p95",
-            Self::P99 => "p99",
-        }
+label_enum! {
+    // The variants have the order of `Estimates`.
+    /// Statistics of a measure.
+    #[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Statistic {
+        Mean = "mean",
+        P5 = "p5",
+        P50 = "p50",
+        P95 = "p95",
+        P99 = "p99",
     }
 }
 

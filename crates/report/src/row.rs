@@ -1,5 +1,7 @@
 //! Stores one request of a log in little memory, because millions of requests are in memory at once.
 
+use tokengauge_types::label_enum;
+
 /// Numbers of a request. Each number has the unit of its log field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NumericField {
@@ -38,33 +40,21 @@ impl NumericField {
     const COUNT: usize = 14;
 }
 
-/// How a request ended: the `outcome` field of the log.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Outcome {
-    Ok,
-    #[default]
-    Error,
-    Cancelled,
-    Timeout,
-    Truncated,
-    Rejected,
+label_enum! {
+    /// How a request ended: the `outcome` field of the log.
+    #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+    pub enum Outcome {
+        Ok = "ok",
+        #[default]
+        Error = "error",
+        Cancelled = "cancelled",
+        Timeout = "timeout",
+        Truncated = "truncated",
+        Rejected = "rejected",
+    }
 }
 
 impl Outcome {
-    pub const ALL: [Self; 6] =
-        [Self::Ok, Self::Error, Self::Cancelled, Self::Timeout, Self::Truncated, Self::Rejected];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-            Self::Timeout => "timeout",
-            Self::Truncated => "truncated",
-            Self::Rejected => "rejected",
-        }
-    }
-
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str() == text)
     }
@@ -79,38 +69,20 @@ impl Outcome {
     }
 }
 
-/// Result of one response choice, as counted in the log field `call.choices`.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Quality {
-    Complete,
-    Empty,
-    Refused,
-    Filtered,
-    ToolJsonInvalid,
-    Unfinished,
+label_enum! {
+    /// Result of one response choice, as counted in the log field `call.choices`.
+    #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+    pub enum Quality {
+        Complete = "complete",
+        Empty = "empty",
+        Refused = "refused",
+        Filtered = "filtered",
+        ToolJsonInvalid = "tool_json_invalid",
+        Unfinished = "unfinished",
+    }
 }
 
 impl Quality {
-    pub const ALL: [Self; 6] = [
-        Self::Complete,
-        Self::Empty,
-        Self::Refused,
-        Self::Filtered,
-        Self::ToolJsonInvalid,
-        Self::Unfinished,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Empty => "empty",
-            Self::Refused => "refused",
-            Self::Filtered => "filtered",
-            Self::ToolJsonInvalid => "tool_json_invalid",
-            Self::Unfinished => "unfinished",
-        }
-    }
-
     const fn bit(self) -> u8 {
         1 << self as u8
     }
