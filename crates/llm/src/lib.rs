@@ -49,9 +49,6 @@
 //! [`content`] assembles prompts and answers if content capture is enabled. [`budget`] limits the memory and the
 //! decompressed bytes of all parsers of a process together.
 
-#[macro_use]
-mod named;
-
 mod accumulator;
 mod body;
 pub mod budget;

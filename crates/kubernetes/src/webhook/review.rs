@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::inject::{Change, NoChange, Outcome, SkipReason, controller};
+use tokengauge_types::label_enum;
 
 /// Maximum number of values in a pod object. A usual pod has hundreds. A pod of 1.5 MiB, the limit of etcd, that
 /// consists of environment variables of 100 bytes has 45,000.
@@ -41,25 +42,16 @@ const MAX_UID_BYTES: usize = 128;
 /// not start.
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum ReviewOutcome {
-    Injected,
-    /// The pod needs no sidecar.
-    Skipped,
-    /// The pod requests a sidecar, but its configuration is invalid or cannot be applied to the pod.
-    Refused,
-    /// The review cannot be processed.
-    Failed,
-}
-
-impl ReviewOutcome {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Injected => "injected",
-            Self::Skipped => "skipped",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+    pub enum ReviewOutcome {
+        Injected = "injected",
+        /// The pod needs no sidecar.
+        Skipped = "skipped",
+        /// The pod requests a sidecar, but its configuration is invalid or cannot be applied to the pod.
+        Refused = "refused",
+        /// The review cannot be processed.
+        Failed = "failed",
     }
 }
 

@@ -4,13 +4,15 @@ use std::io;
 use std::sync::LazyLock;
 
 use flate2::read::DeflateDecoder;
+use tokengauge_types::label_enum;
 
 use super::layout::Packed;
 use super::split::Splitter;
 use super::table::Vocabulary;
 
-named! {
+label_enum! {
     /// An encoding: the rules by which a family of models divides text into tokens.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     pub enum Encoding {
         /// The encoding of GPT-4o, the o series and all later models. Also the standard encoding: the text of every
         /// model is counted in it, so that providers can be compared.

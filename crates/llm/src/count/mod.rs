@@ -23,6 +23,7 @@ mod uncounted_text;
 mod tests;
 
 use serde::Serialize;
+use tokengauge_types::label_enum;
 
 pub use counter::{TokenCounter, TokenTotals};
 pub use custom::CustomTokenizer;
@@ -35,9 +36,9 @@ pub use tokenizer::{Tokenizer, TokenizerAssignment, TokenizerError, Tokenizers};
 /// Whether this build supports tokenizer.json files.
 pub const SUPPORTS_TOKENIZER_JSON: bool = cfg!(feature = "hf-tokenizers");
 
-named! {
+label_enum! {
     /// Origin of a token count, which determines the accuracy of the count.
-    #[derive(Serialize)]
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Source {
         /// The provider reported the count.

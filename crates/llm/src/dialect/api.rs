@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::Family;
 use crate::frame::JsonFraming;
+use tokengauge_types::label_enum;
 
 macro_rules! apis {
     ($($api:ident = $family:ident $name:literal, $operation:ident, $json:ident, $provider:literal, [$($path:literal),*];)*) => {
@@ -224,8 +225,9 @@ impl Api {
     }
 }
 
-named! {
+label_enum! {
     /// The operation of a call, as in `gen_ai.operation.name`. OpenTelemetry does not define all of these values.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     pub enum Operation {
         Chat = "chat",
         TextCompletion = "text_completion",

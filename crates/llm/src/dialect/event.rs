@@ -8,6 +8,7 @@ use super::Api;
 use super::token_count::MAX_TOKENS;
 use crate::frame::ParseError;
 use tokengauge_types::label::Name;
+use tokengauge_types::label_enum;
 
 /// One item of information from a response, such as a piece of text. Borrows all large values, because events are passed
 /// through many functions.
@@ -74,8 +75,9 @@ impl Part {
     }
 }
 
-named! {
+label_enum! {
     /// The kind of generated text, as a metric label.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     pub enum TextKind {
         Text = "text",
         Reasoning = "reasoning",

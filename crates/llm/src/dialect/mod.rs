@@ -62,12 +62,14 @@ use finish::FailedChoices;
 use request::RequestPaths;
 use response::FormatReader;
 use table::TableReader;
+use tokengauge_types::label_enum;
 
 /// The lowest HTTP status with a response body that is only an error.
 const FIRST_ERROR: u16 = 400;
 
-named! {
+label_enum! {
     /// A family of API formats. The setting `api_format` of a route can name a family.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     pub enum Family {
         OpenAi = "openai",
         Anthropic = "anthropic",

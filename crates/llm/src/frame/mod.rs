@@ -25,6 +25,8 @@ use sniff::{Framing, Sniffer};
 pub use sse::Sse;
 pub use websocket::{Message, SkipReason, WebSocket};
 
+use tokengauge_types::label_enum;
+
 /// Maximum size of a frame (one message) in bytes. The largest event without an image, audio or a file that was seen in
 /// production has 101 KB: a Responses event that repeats instructions and tools. Ten times this size is still harmless.
 /// A larger frame is shortened.
@@ -175,9 +177,10 @@ pub enum Frame<'a> {
     ParseError(ParseError),
 }
 
-named! {
+label_enum! {
     /// A problem in the bytes of a request or response. The problem is counted and reported in the request record, and
     /// never fails the request.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     pub enum ParseError {
         /// A frame exceeded the size limit. Its long strings were left out, or the whole frame if it is not JSON.
         Oversize = "oversize",
