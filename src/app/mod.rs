@@ -136,7 +136,7 @@ impl App {
         let loads: Vec<_> = listeners.iter().map(Listener::load).collect();
         let sampler = export.sampler;
         let propagation = Propagation::new(
-            config.propagators.clone(),
+            config.propagators(),
             Box::new(move |trace| sampler.sample_at_start(trace)),
         );
         let drain_start = DrainStart::default();
@@ -303,12 +303,13 @@ impl Core {
         others: Box<dyn Fn() -> StateSnapshot + Send + Sync>,
     ) -> Result<Self, StartError> {
         let channel = Arc::new(ObservationChannel::new(tee::Config {
-            budget_bytes: config.observer_memory / 2,
+            budget_bytes: config.file.limits.observer_memory.get() / 2,
             max_requests: config.listeners.iter().map(|listener| listener.max_requests).sum(),
             ..tee::Config::default()
         }));
+        let cardinality_limits = config.file.cardinality_limits.resolve();
         let limiter =
-            Arc::new(CardinalityLimiter::new(config.cardinality_limits, reserved_labels(config)));
+            Arc::new(CardinalityLimiter::new(cardinality_limits, reserved_labels(config)));
         let observer_ref = Arc::new(OnceLock::new());
         let request_log =
             Arc::new(RequestLog::start(config.request_log.as_ref(), &config.fingerprint())?);
@@ -317,7 +318,7 @@ impl Core {
             Box::new(move || StateSnapshot { request_log: request_log.counts(), ..others() })
         };
         let gauges = views::snapshot_source(&observer_ref, &limiter, others);
-        let (instruments, collector) = Instruments::new(&export, config.cardinality_limits, gauges);
+        let (instruments, collector) = Instruments::new(&export, cardinality_limits, gauges);
         let facts: Vec<Arc<RouteFacts>> =
             config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
         instruments.initialize_routes(&facts);
@@ -342,7 +343,7 @@ impl Core {
         );
         let start_writer =
             |path: &PathBuf| SloStateWriter::start(path.clone(), Arc::clone(&observer));
-        let slo_state_writer = config.slo_state.as_ref().map(start_writer);
+        let slo_state_writer = config.slo_state().map(start_writer);
         drop(observer_ref.set(Arc::downgrade(&observer)));
         let scraper = Scraper::start(&config.scrapes, scrape_sink(&observer))?;
         Ok(Self {
@@ -396,7 +397,7 @@ fn requests(
 ) -> Result<InFlightRequests, slo_state::SloStateError> {
     let mut requests = InFlightRequests::new(observer_settings(config), limiter, sinks);
     enable_tcp_info(&mut requests);
-    if let Some(path) = &config.slo_state {
+    if let Some(path) = config.slo_state() {
         slo_state::restore(path, &mut requests)?;
     }
     Ok(requests)
@@ -405,7 +406,7 @@ fn requests(
 fn observer_settings(config: &Config) -> ObserverSettings {
     let routes = config.routes.iter();
     ObserverSettings {
-        memory: config.observer_memory / 2,
+        memory: config.file.limits.observer_memory.get() / 2,
         objectives: config.slos.clone(),
         routes: routes.map(|route| RouteKey::from_route(&route.facts)).collect(),
         tokenizers: config.tokenizers.clone(),
@@ -478,8 +479,8 @@ async fn bind_admin(
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
     let pages = views::admin_pages(config, core);
-    let token = resolved.admin.token.as_ref().map(|token| token.expose().to_owned());
-    let address = resolved.admin.address;
+    let token = resolved.file.admin.token.as_ref().map(|token| token.expose().to_owned());
+    let address = resolved.file.admin.address.0;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages, drain).await;
     bound.map_err(|error| {
         StartError::Admin(tokengauge_listen::Error::Bind(address.to_string(), error))

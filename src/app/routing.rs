@@ -37,7 +37,7 @@ pub(super) fn route_table(
 }
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
-    RouteFacts { position: config.position, ..RouteFacts::for_upstream(UNROUTED, UNROUTED, 0) }
+    RouteFacts { position: config.file.position, ..RouteFacts::for_upstream(UNROUTED, UNROUTED, 0) }
 }
 
 /// Returns the upstreams whose engine is scraped or whose warm-up is tracked, with their routes.

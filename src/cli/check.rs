@@ -46,7 +46,7 @@ fn summary(config: &Config) -> String {
             listener.address, listener.max_connections, listener.max_requests
         ));
     }
-    lines.push(format!("admin port {}, metrics at /metrics", config.admin.address));
+    lines.push(format!("admin port {}, metrics at /metrics", config.file.admin.address));
     for route in &config.routes {
         let facts = &route.facts;
         let host = route.host.as_deref().unwrap_or("any host");
@@ -66,10 +66,10 @@ fn summary(config: &Config) -> String {
     lines.push(format!("{} SLOs: {}", names.len(), names.join(", ")));
     lines.push(format!(
         "limits: {} of memory for observation, {:?} for open streams at shutdown",
-        ByteSize(config.observer_memory),
-        config.shutdown_grace_period
+        ByteSize(config.file.limits.observer_memory.get()),
+        config.file.shutdown_grace_period.get()
     ));
-    lines.push(match &config.otlp.endpoint {
+    lines.push(match &config.file.otlp.endpoint {
         Some(endpoint) => format!("telemetry: OTLP to {endpoint}, and /metrics of the admin port"),
         None => {
             "telemetry: /metrics of the admin port; OTLP only if OTEL_EXPORTER_OTLP_ENDPOINT is set"

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
 use crate::cli::log::InstalledLog;
-use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
+use crate::config::{self, Config, ConfigWatcher, Otlp, RunArgs};
 use tokengauge_listen::Workers;
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
@@ -26,7 +26,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     process::raise_open_file_limit();
     let mut watcher = ConfigWatcher::new(args, environment);
     let config = watcher.load().map_err(|errors| anyhow!(errors.with_documentation()))?;
-    let log = super::log::start(config.log, environment)?;
+    let log = super::log::start(config.file.log, environment)?;
     log_warnings(&config);
     for word in &config.ignored_propagators {
         self_telemetry::setting_ignored(
@@ -74,7 +74,7 @@ pub fn export(
     config: &Config,
     environment: fn(&str) -> Option<String>,
 ) -> tokengauge_telemetry::Config {
-    let setting = |name: &str| overridden(&config.otlp, name).or_else(|| environment(name));
+    let setting = |name: &str| overridden(&config.file.otlp, name).or_else(|| environment(name));
     let (mut export, problems) = tokengauge_telemetry::Config::from_env(setting);
     for problem in &problems {
         match problem.is_ignored {
@@ -92,11 +92,11 @@ pub fn export(
             "content is captured per route only; write `content: {capture: true}` there",
         );
     }
-    if let Some(names) = config.otlp.genai_names {
+    if let Some(names) = config.file.otlp.genai_names {
         export.gen_ai = names;
     }
-    let headers =
-        config.otlp.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    let headers = config.file.otlp.headers.iter();
+    let headers = headers.map(|(name, value)| (name.clone(), value.value.0.expose().to_owned()));
     for signal in [&mut export.logs, &mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
         signal.proxy = signal
@@ -108,10 +108,10 @@ pub fn export(
 
 /// Returns the value of the configuration file for the variable `name`. A variable of a single signal becomes empty,
 /// because it would take precedence over the file.
-fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
+fn overridden(file: &Otlp, name: &str) -> Option<String> {
     let setting = name.strip_prefix("OTEL_").unwrap_or(name);
     match setting.strip_prefix("EXPORTER_OTLP_").unwrap_or(setting) {
-        "ENDPOINT" => file.endpoint.clone(),
+        "ENDPOINT" => file.endpoint.as_ref().map(ToString::to_string),
         "TRACES_ENDPOINT" | "METRICS_ENDPOINT" | "LOGS_ENDPOINT" => {
             file.endpoint.as_ref().map(|_| String::new())
         }
@@ -122,7 +122,9 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
         "TRACES_PROTOCOL" | "METRICS_PROTOCOL" | "LOGS_PROTOCOL" => {
             file.protocol.map(|_| String::new())
         }
-        "METRIC_EXPORT_INTERVAL" => file.interval.map(|interval| interval.as_millis().to_string()),
+        "METRIC_EXPORT_INTERVAL" => {
+            file.interval.map(|interval| interval.get().as_millis().to_string())
+        }
         _ => None,
     }
 }
@@ -147,7 +149,7 @@ async fn serve(
         () = stop.requested() => {}
     }
     // The configuration can have changed since the start.
-    let grace_period = app.config().shutdown_grace_period;
+    let grace_period = app.config().file.shutdown_grace_period.get();
     tokio::select! {
         _ = app.shutdown(grace_period) => Ok(ExitCode::SUCCESS),
         () = stop.requested() => Ok(ExitCode::from(SECOND_SIGNAL)),
@@ -178,7 +180,7 @@ fn log_addresses(app: &App) {
         self_telemetry::listening(&address.to_string(), *tls);
     }
     let config = app.config();
-    let restricted = !app.admin_addr().ip().is_loopback() || config.admin.token.is_some();
+    let restricted = !app.admin_addr().ip().is_loopback() || config.file.admin.token.is_some();
     self_telemetry::admin_listening(&app.admin_addr().to_string(), restricted);
 }
 
@@ -187,7 +189,7 @@ fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
     app.reload_certificates();
     let problem = match loaded {
         Ok(new) => {
-            let need_restart = config::changes_requiring_restart(&app.config(), &new);
+            let need_restart = app.config().file.changed_restart_keys(&new.file);
             log_warnings(&new);
             match app.reload(new) {
                 Ok(()) => {

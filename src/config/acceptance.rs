@@ -1,15 +1,15 @@
 //! Reads the limits file of `tokengauge report --accept`. Errors are reported as for the configuration file.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Deserialize;
 
-use super::deserialize::{self, Field, Spanned};
+use super::deserialize;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::file;
-use super::resolve::check_version;
+use super::section::Version;
+use super::spanned::{Map, Spanned};
 use super::value::DurationValue;
 use tokengauge_report::Quality;
 use tokengauge_report::acceptance::{Acceptance, Bound, Limit, LimitBasis, Undecided};
@@ -24,33 +24,34 @@ const MIN_REQUESTS: u64 = 100;
 struct File {
     /// The version of this format: 1, which is also the default.
     #[schemars(range(min = 1, max = 1))]
-    version: Field<u64>,
+    version: Version,
     /// Minimum number of requests for a figure, in a comparison for both A and B. With fewer, limits of the figure are
     /// undecided.
-    min_requests: Field<u64>,
+    min_requests: Option<u64>,
     /// Whether an undecided limit counts as broken or held.
-    undecided: Field<UndecidedAs>,
+    undecided: UndecidedAs,
     /// Output tokens per second of one stream.
-    output_tps: Field<Statistics>,
+    output_tps: Statistics,
     /// Time to first token, such as 500ms.
-    ttft: Field<Statistics>,
+    ttft: Statistics,
     /// Time per output token, such as 40ms.
-    itl: Field<Statistics>,
+    itl: Statistics,
     /// Duration of a request, such as 10s.
-    duration: Field<Statistics>,
+    duration: Statistics,
     /// Ratio of failed requests, such as 1%.
-    error_rate: Field<Figure>,
+    error_rate: Figure,
     /// Mean cost of a request, by currency.
-    cost: Field<BTreeMap<String, Field<Figure>>>,
+    cost: Map<Figure>,
     /// Ratios of requests by the result of their choices.
-    quality: Field<Qualities>,
+    quality: Qualities,
     /// Ratios of requests by finish reason.
-    finish: Field<BTreeMap<String, Field<Figure>>>,
+    finish: Map<Figure>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum UndecidedAs {
+    #[default]
     Broken,
     Held,
 }
@@ -58,22 +59,22 @@ enum UndecidedAs {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct Statistics {
-    mean: Field<Figure>,
-    p5: Field<Figure>,
-    p50: Field<Figure>,
-    p95: Field<Figure>,
-    p99: Field<Figure>,
+    mean: Figure,
+    p5: Figure,
+    p50: Figure,
+    p95: Figure,
+    p99: Figure,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct Qualities {
-    complete: Field<Figure>,
-    empty: Field<Figure>,
-    refused: Field<Figure>,
-    filtered: Field<Figure>,
-    tool_json_invalid: Field<Figure>,
-    unfinished: Field<Figure>,
+    complete: Figure,
+    empty: Figure,
+    refused: Figure,
+    filtered: Figure,
+    tool_json_invalid: Figure,
+    unfinished: Figure,
 }
 
 /// Limits of one figure.
@@ -81,20 +82,20 @@ struct Qualities {
 #[serde(default, deny_unknown_fields)]
 struct Figure {
     /// Minimum.
-    min: Field<String>,
+    min: Option<Spanned<String>>,
     /// Maximum.
-    max: Field<String>,
+    max: Option<Spanned<String>>,
     /// Relative change from A to B, such as -5%: B ÷ A − 1.
-    change: Field<Range>,
+    change: Range,
     /// Difference between B and A in the unit of the figure: B − A.
-    difference: Field<Range>,
+    difference: Range,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct Range {
-    min: Field<String>,
-    max: Field<String>,
+    min: Option<Spanned<String>>,
+    max: Option<Spanned<String>>,
 }
 
 /// Reads the limits in `path`. Returns the limits and the text of the file.
@@ -129,31 +130,41 @@ pub fn acceptance_schema() -> Schema {
     schema_for!(File)
 }
 
-fn resolve(file: Spanned<File>, errors: &mut ErrorCollector) -> Acceptance {
-    let mut file = file.value;
-    check_version(&mut file.version, errors);
+fn resolve(file: File, errors: &mut ErrorCollector) -> Acceptance {
     let mut limits = LimitResolver { limits: Vec::new(), errors };
-    limits.series(file.output_tps, &Measure::OutputTps);
-    limits.series(file.ttft, &Measure::Ttft);
-    limits.series(file.itl, &Measure::Itl);
-    limits.series(file.duration, &Measure::Duration);
+    for (series, measure) in [
+        (file.output_tps, Measure::OutputTps),
+        (file.ttft, Measure::Ttft),
+        (file.itl, Measure::Itl),
+        (file.duration, Measure::Duration),
+    ] {
+        let Statistics { mean, p5, p50, p95, p99 } = series;
+        for (statistic, figure) in Statistic::ALL.into_iter().zip([mean, p5, p50, p95, p99]) {
+            let key = format!("{}.{}", measure.name(), statistic.as_str());
+            limits.figure(figure, &measure, statistic, &key);
+        }
+    }
     limits.figure(file.error_rate, &Measure::ErrorRate, Statistic::Mean, "error_rate");
-    for (currency, figure) in file.cost.value().unwrap_or_default() {
+    for (currency, figure) in file.cost {
         let key = format!("cost.{currency}");
-        limits.figure(figure, &Measure::Cost(currency), Statistic::Mean, &key);
+        limits.figure(figure.value, &Measure::Cost(currency), Statistic::Mean, &key);
     }
-    if let Some(qualities) = file.quality.value() {
-        limits.qualities(qualities);
+    let Qualities { complete, empty, refused, filtered, tool_json_invalid, unfinished } =
+        file.quality;
+    let figures = [complete, empty, refused, filtered, tool_json_invalid, unfinished];
+    for (quality, figure) in Quality::ALL.into_iter().zip(figures) {
+        let key = format!("quality.{}", quality.as_str());
+        limits.figure(figure, &Measure::Quality(quality), Statistic::Mean, &key);
     }
-    for (reason, figure) in file.finish.value().unwrap_or_default() {
+    for (reason, figure) in file.finish {
         let key = format!("finish.{reason}");
-        limits.figure(figure, &Measure::Finish(reason), Statistic::Mean, &key);
+        limits.figure(figure.value, &Measure::Finish(reason), Statistic::Mean, &key);
     }
     Acceptance {
-        min_requests: file.min_requests.value().unwrap_or(MIN_REQUESTS),
-        undecided: match file.undecided.value() {
-            None | Some(UndecidedAs::Broken) => Undecided::Broken,
-            Some(UndecidedAs::Held) => Undecided::Held,
+        min_requests: file.min_requests.unwrap_or(MIN_REQUESTS),
+        undecided: match file.undecided {
+            UndecidedAs::Broken => Undecided::Broken,
+            UndecidedAs::Held => Undecided::Held,
         },
         limits: limits.limits,
     }
@@ -165,50 +176,18 @@ struct LimitResolver<'p> {
 }
 
 impl LimitResolver<'_> {
-    fn series(&mut self, series: Field<Statistics>, measure: &Measure) {
-        let Some(Statistics { mean, p5, p50, p95, p99 }) = series.value() else {
-            return;
-        };
-        let figures = Statistic::ALL.into_iter().zip([mean, p5, p50, p95, p99]);
-        for (statistic, figure) in figures {
-            let key = format!("{}.{}", measure.name(), statistic.as_str());
-            self.figure(figure, measure, statistic, &key);
-        }
-    }
-
-    fn qualities(&mut self, qualities: Qualities) {
-        let Qualities { complete, empty, refused, filtered, tool_json_invalid, unfinished } =
-            qualities;
-        let figures = [complete, empty, refused, filtered, tool_json_invalid, unfinished];
-        for (quality, figure) in Quality::ALL.into_iter().zip(figures) {
-            let key = format!("quality.{}", quality.as_str());
-            self.figure(figure, &Measure::Quality(quality), Statistic::Mean, &key);
-        }
-    }
-
-    fn figure(
-        &mut self,
-        figure: Field<Figure>,
-        measure: &Measure,
-        statistic: Statistic,
-        key: &str,
-    ) {
-        let Some(Figure { min, max, change, difference }) = figure.value() else {
-            return;
-        };
-        let range = |range: Field<Range>| {
-            range.value().map_or_else(Default::default, |Range { min, max }| (min, max))
-        };
-        for (on, suffix, (min, max)) in [
-            (LimitBasis::Value, "", (min, max)),
-            (LimitBasis::Change, ".change", range(change)),
-            (LimitBasis::Difference, ".difference", range(difference)),
+    fn figure(&mut self, figure: Figure, measure: &Measure, statistic: Statistic, key: &str) {
+        let Figure { min, max, change, difference } = figure;
+        for (on, suffix, Range { min, max }) in [
+            (LimitBasis::Value, "", Range { min, max }),
+            (LimitBasis::Change, ".change", change),
+            (LimitBasis::Difference, ".difference", difference),
         ] {
             for (bound, name, text) in [(Bound::Min, "min", min), (Bound::Max, "max", max)] {
-                let Some(text) = text.spanned() else {
+                let Some(Spanned { value: text, node }) = text else {
                     continue;
                 };
-                match parse_number(&text.value, on, measure) {
+                match parse_number(&text, on, measure) {
                     Ok(value) => self.limits.push(Limit {
                         key: format!("{key}{suffix}.{name}"),
                         measure: measure.clone(),
@@ -218,8 +197,7 @@ impl LimitResolver<'_> {
                         value,
                     }),
                     Err(hint) => {
-                        let message = format!("\"{}\" is not a valid limit; {hint}", text.value);
-                        self.errors.add(text.node, message);
+                        self.errors.add(node, format!("\"{text}\" is not a valid limit; {hint}"));
                     }
                 }
             }

@@ -11,7 +11,7 @@ use tokengauge_monitoring::alerts::values::{DEFAULTS, Values};
 /// Reads the values of alerts from a file. Missing keys have their default.
 ///
 /// # Errors
-/// Returns all YAML errors and unknown keys, but only the first invalid value.
+/// Returns all errors of the file.
 pub fn alert_values(path: Option<&Path>) -> Result<Values, ConfigErrors> {
     match path {
         Some(path) => parse_values(&file::read(path)?, path),
@@ -31,7 +31,7 @@ fn parse_values(text: &str, path: &Path) -> Result<Values, ConfigErrors> {
         (defaults, written) => written.or(defaults),
     };
     match merged.and_then(|root| deserialize::from_node::<Values>(&root, &mut errors)) {
-        Some(values) => errors.into_result(values.value),
+        Some(values) => errors.into_result(values),
         None => Err(errors.into_errors()),
     }
 }

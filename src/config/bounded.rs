@@ -1,5 +1,5 @@
-//! Values with an allowed range. Each range is checked while a file is read. The JSON Schema contains the ranges of
-//! integers.
+//! Values whose type has their range and their default. Each range is checked while a file is read. The JSON Schema
+//! contains the ranges of integers.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,77 +7,87 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::deserialize::Field;
 use super::value::{ByteSize, DurationValue};
 
-/// A value from `MIN` to `MAX`. The bounds are in milliseconds for times and in bytes for sizes.
+/// A value from `MIN` to `MAX`. The numbers are in milliseconds for times and in bytes for sizes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
-pub(super) struct Bounded<T, const MIN: u64, const MAX: u64>(T);
+pub struct Bounded<T, const MIN: u64, const MAX: u64, const DEFAULT: u64 = MIN>(T);
 
-pub(super) type BoundedInt<const MIN: u64, const MAX: u64> = Bounded<usize, MIN, MAX>;
+pub type Int<const MIN: u64, const MAX: u64, const DEFAULT: u64 = MIN> =
+    Bounded<usize, MIN, MAX, DEFAULT>;
 
-/// A time. The bounds are in milliseconds.
-pub(super) type BoundedTime<const MIN: u64, const MAX: u64> = Bounded<DurationValue, MIN, MAX>;
+/// A time. The numbers are in milliseconds.
+pub type Time<const MIN: u64, const MAX: u64, const DEFAULT: u64 = MIN> =
+    Bounded<DurationValue, MIN, MAX, DEFAULT>;
 
-/// A size. The bounds are in bytes.
-pub(super) type BoundedSize<const MIN: u64, const MAX: u64> = Bounded<ByteSize, MIN, MAX>;
+/// A size. The numbers are in bytes.
+pub type Size<const MIN: u64, const MAX: u64, const DEFAULT: u64 = MIN> =
+    Bounded<ByteSize, MIN, MAX, DEFAULT>;
 
-pub(super) const SECOND: u64 = 1_000;
-pub(super) const MINUTE: u64 = 60 * SECOND;
-pub(super) const HOUR: u64 = 60 * MINUTE;
-pub(super) const DAY: u64 = 24 * HOUR;
+pub const SECOND: u64 = 1_000;
+pub const MINUTE: u64 = 60 * SECOND;
+pub const HOUR: u64 = 60 * MINUTE;
+pub const DAY: u64 = 24 * HOUR;
+
+/// Converts a constant to the unit of [`Time`].
+pub const fn millis(time: Duration) -> u64 {
+    time.as_secs() * SECOND + time.subsec_millis() as u64
+}
 
 /// A type whose values can be compared with the bounds of [`Bounded`].
-pub(super) trait Quantity: Copy + fmt::Display {
+pub trait Quantity: Copy + fmt::Display {
+    /// The type without its format.
+    type Value;
+
     fn from_units(units: u64) -> Self;
     fn units(self) -> u64;
+    fn value(self) -> Self::Value;
 }
 
-impl Quantity for usize {
-    fn from_units(units: u64) -> Self {
-        Self::try_from(units).unwrap_or(Self::MAX)
-    }
+macro_rules! quantity {
+    ($type:ty, $value:ty, $from:expr, $units:expr, $get:expr) => {
+        impl Quantity for $type {
+            type Value = $value;
 
-    fn units(self) -> u64 {
-        self as u64
-    }
+            fn from_units(units: u64) -> Self {
+                $from(units)
+            }
+
+            fn units(self) -> u64 {
+                $units(self)
+            }
+
+            fn value(self) -> $value {
+                $get(self)
+            }
+        }
+    };
 }
 
-impl Quantity for u32 {
-    fn from_units(units: u64) -> Self {
-        Self::try_from(units).unwrap_or(Self::MAX)
-    }
+quantity!(u32, Self, |units| Self::try_from(units).unwrap_or(Self::MAX), Self::into, |it| it);
+quantity!(usize, Self, |units| Self::try_from(units).unwrap_or(Self::MAX), |it| it as u64, |it| it);
+quantity!(
+    ByteSize,
+    usize,
+    |units| Self(usize::from_units(units)),
+    |it: Self| it.0.units(),
+    |it: Self| it.0
+);
+quantity!(
+    DurationValue,
+    Duration,
+    |units| Self(Duration::from_millis(units)),
+    |it: Self| u64::try_from(it.0.as_millis()).unwrap_or(u64::MAX),
+    |it: Self| it.0
+);
 
-    fn units(self) -> u64 {
-        self.into()
-    }
-}
-
-impl Quantity for DurationValue {
-    fn from_units(units: u64) -> Self {
-        Self(Duration::from_millis(units))
-    }
-
-    fn units(self) -> u64 {
-        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-impl Quantity for ByteSize {
-    fn from_units(units: u64) -> Self {
-        Self(usize::from_units(units))
-    }
-
-    fn units(self) -> u64 {
-        self.0.units()
-    }
-}
-
-impl<T: Quantity, const MIN: u64, const MAX: u64> Bounded<T, MIN, MAX> {
+impl<T: Quantity, const MIN: u64, const MAX: u64, const DEFAULT: u64>
+    Bounded<T, MIN, MAX, DEFAULT>
+{
     /// # Errors
     /// Returns the error message if `value` is out of range.
-    pub(super) fn new(value: T) -> Result<Self, String> {
+    pub fn new(value: T) -> Result<Self, String> {
         if (MIN..=MAX).contains(&value.units()) {
             return Ok(Self(value));
         }
@@ -86,29 +96,25 @@ impl<T: Quantity, const MIN: u64, const MAX: u64> Bounded<T, MIN, MAX> {
     }
 
     /// Wraps a value without a check. The caller must know that the value is in range.
-    pub(super) const fn within(value: T) -> Self {
+    pub const fn within(value: T) -> Self {
         Self(value)
     }
 
-    pub(super) const fn get(self) -> T {
-        self.0
+    pub fn get(self) -> T::Value {
+        self.0.value()
     }
 }
 
-impl<T: Quantity, const MIN: u64, const MAX: u64> Field<Bounded<T, MIN, MAX>> {
-    /// Returns the value. An absent or invalid value is first replaced by `default`.
-    pub(super) fn or(&mut self, default: T) -> T {
-        self.or_insert(Bounded(default)).0
+impl<T: Quantity, const MIN: u64, const MAX: u64, const DEFAULT: u64> Default
+    for Bounded<T, MIN, MAX, DEFAULT>
+{
+    fn default() -> Self {
+        Self(T::from_units(DEFAULT))
     }
 }
 
-impl<const MIN: u64, const MAX: u64> Field<BoundedTime<MIN, MAX>> {
-    pub(super) fn or_time(&mut self, default: Duration) -> Duration {
-        self.or(DurationValue(default)).0
-    }
-}
-
-impl<'de, T, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<T, MIN, MAX>
+impl<'de, T, const MIN: u64, const MAX: u64, const DEFAULT: u64> Deserialize<'de>
+    for Bounded<T, MIN, MAX, DEFAULT>
 where
     T: Quantity + Deserialize<'de>,
 {
@@ -117,7 +123,9 @@ where
     }
 }
 
-impl<T: JsonSchema, const MIN: u64, const MAX: u64> JsonSchema for Bounded<T, MIN, MAX> {
+impl<T: JsonSchema, const MIN: u64, const MAX: u64, const DEFAULT: u64> JsonSchema
+    for Bounded<T, MIN, MAX, DEFAULT>
+{
     fn inline_schema() -> bool {
         true
     }

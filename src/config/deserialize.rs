@@ -1,144 +1,24 @@
 //! Deserializes a parsed YAML file into any serde type, and reports *all* errors.
 //!
-//! serde stops at the first error. This deserializer records an error at its position, sets the [`Field`] to
-//! [`Field::Invalid`] and continues. The same derived structs therefore define both the accepted keys and the JSON
-//! Schema.
+//! serde stops at the first error. This deserializer reports the error at its position, marks the invalid value, and
+//! reads the section again without it, so that the next error is found. The invalid value has its default then. The same
+//! derived structs therefore define both the accepted keys and the JSON Schema.
 
 use std::cell::RefCell;
 use std::fmt;
-use std::marker::PhantomData;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::StrDeserializer;
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 use super::errors::{ErrorCollector, NodeId, join_path, suggestion};
+use super::spanned::{SPANNED, Spanned};
 use super::yaml::{self, Key, Kind, Node};
 
-/// The value of a key.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Field<T> {
-    /// No value, or `null`.
-    #[default]
-    Absent,
-    /// The value is not a valid `T`. The error is already reported.
-    Invalid,
-    Present(Spanned<T>),
-}
-
-/// A value and its node in the file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Spanned<T> {
-    pub value: T,
-    pub(super) node: NodeId,
-}
-
-impl<T> Field<T> {
-    /// Wraps a default or another value that is not from the file. The value has no position.
-    pub(super) fn from_value(value: T) -> Self {
-        let node = NodeId::default();
-        Self::Present(Spanned { value, node })
-    }
-
-    pub(super) fn spanned(self) -> Option<Spanned<T>> {
-        let Self::Present(spanned) = self else { return None };
-        Some(spanned)
-    }
-
-    pub(super) fn value(self) -> Option<T> {
-        self.spanned().map(|spanned| spanned.value)
-    }
-
-    pub(super) fn spanned_mut(&mut self) -> Option<&mut Spanned<T>> {
-        let Self::Present(spanned) = self else { return None };
-        Some(spanned)
-    }
-
-    pub(super) const fn as_ref(&self) -> Option<&Spanned<T>> {
-        let Self::Present(spanned) = self else { return None };
-        Some(spanned)
-    }
-
-    pub(super) fn get(&self) -> Option<&T> {
-        self.as_ref().map(|spanned| &spanned.value)
-    }
-
-    /// Returns the value. An absent or invalid value is first replaced by `default`.
-    pub(super) fn or_insert(&mut self, default: T) -> &mut T {
-        if !matches!(self, Self::Present(_)) {
-            *self = Self::from_value(default);
-        }
-        let Self::Present(spanned) = self else { unreachable!("it has just been set") };
-        &mut spanned.value
-    }
-
-    pub(super) fn or_insert_default(&mut self) -> &mut T
-    where
-        T: Default,
-    {
-        self.or_insert(T::default())
-    }
-
-    /// Replaces the value with that of a flag, if given. Then returns the value, or else the default of `T`.
-    pub(super) fn merge(&mut self, flag: Option<T>) -> T
-    where
-        T: Copy + Default,
-    {
-        if let Some(flag) = flag {
-            *self = Self::from_value(flag);
-        }
-        *self.or_insert_default()
-    }
-
-    /// Returns the value, or `None` if it is absent or invalid. Reports an absent value.
-    pub(super) fn required(
-        &self,
-        errors: &mut ErrorCollector,
-        section: NodeId,
-        key: &str,
-        hint: &str,
-    ) -> Option<&Spanned<T>> {
-        if matches!(self, Self::Absent) {
-            errors.add_missing(section, key, hint);
-        }
-        self.as_ref()
-    }
-}
-
-impl<T> Field<Vec<Field<T>>> {
-    /// Returns the valid entries of the list, and removes the invalid ones.
-    pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut Spanned<T>> {
-        if let Self::Present(list) = self {
-            list.value.retain(|entry| matches!(entry, Field::Present(_)));
-        }
-        self.spanned_mut()
-            .into_iter()
-            .flat_map(|list| &mut list.value)
-            .filter_map(Field::spanned_mut)
-    }
-}
-
-impl<T> From<Option<T>> for Field<T> {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Absent, Self::from_value)
-    }
-}
-
-/// A list of values without positions.
-impl<T> FromIterator<T> for Field<Vec<Field<T>>> {
-    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        Self::from_value(values.into_iter().map(Field::from_value).collect())
-    }
-}
-
 /// Deserializes the YAML document `text` as a `T`. Returns `None` if the document is empty or invalid.
-pub(super) fn from_yaml<T: DeserializeOwned>(
-    text: &str,
-    errors: &mut ErrorCollector,
-) -> Option<Spanned<T>> {
+pub(super) fn from_yaml<T: DeserializeOwned>(text: &str, errors: &mut ErrorCollector) -> Option<T> {
     let root = yaml::parse(text, errors)?;
     from_node(&root, errors)
 }
@@ -147,69 +27,11 @@ pub(super) fn from_yaml<T: DeserializeOwned>(
 pub(super) fn from_node<'t, T: Deserialize<'t>>(
     root: &'t Node,
     errors: &mut ErrorCollector,
-) -> Option<Spanned<T>> {
-    let errors = RefCell::new(errors);
-    let reader = Reader { node: root, errors: &errors, is_entry: false };
+) -> Option<T> {
+    let reader = Reader { node: root, errors: &RefCell::new(errors) };
     // The error is dropped here, because it has been reported where it occurred.
-    Field::deserialize(reader).ok().and_then(Field::spanned)
-}
-
-/// Name of the newtype with which [`Field`] asks the deserializer for both the id and the value of a node.
-const FIELD: &str = "$tokengauge::field";
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(FIELD, FieldVisitor(PhantomData))
-    }
-}
-
-struct FieldVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldVisitor<T> {
-    type Value = Field<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a node of the configuration")
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<Field<T>, E> {
-        Ok(Field::Absent)
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<Field<T>, E> {
-        Ok(Field::Invalid)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Field<T>, A::Error> {
-        let node = NodeId(parts.next_element()?.unwrap_or_default());
-        Ok(match parts.next_element() {
-            Ok(Some(value)) => Field::Present(Spanned { value, node }),
-            Ok(None) | Err(_) => Field::Invalid,
-        })
-    }
-}
-
-impl<T: Serialize> Serialize for Field<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Absent | Self::Invalid => serializer.serialize_unit(),
-            Self::Present(spanned) => spanned.value.serialize(serializer),
-        }
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Field<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<T>()
-    }
+    let root = Option::<Spanned<T>>::deserialize(reader).ok().flatten();
+    root.map(|root| root.value)
 }
 
 /// An error on its way through serde. Only the innermost node that receives the error reports it.
@@ -240,22 +62,34 @@ impl de::Error for Failure {
 struct Reader<'t, 'p> {
     node: &'t Node,
     errors: &'p RefCell<&'p mut ErrorCollector>,
-    /// Whether the node is an entry of a list.
-    is_entry: bool,
 }
 
 impl<'t> Reader<'t, '_> {
     fn report(self, message: String) -> Failure {
-        self.errors.borrow_mut().add(self.node.id, message);
+        self.errors.borrow_mut().reject(self.node.id, message);
         Failure::Reported
+    }
+
+    fn is_rejected(self) -> bool {
+        self.errors.borrow().is_rejected(self.node.id)
     }
 
     /// Deserializes this node with `seed`. Reports an error that no inner node has reported.
     fn read<S: DeserializeSeed<'t>>(self, seed: S) -> Result<S::Value, Failure> {
         seed.deserialize(self).map_err(|failure| match failure {
             Failure::Reported => Failure::Reported,
+            // The error of a section can be a consequence of a rejected key.
+            Failure::Unreported(_) if self.has_rejected_key() => {
+                self.errors.borrow_mut().mark_rejected(self.node.id);
+                Failure::Reported
+            }
             Failure::Unreported(message) => self.report(message),
         })
+    }
+
+    fn has_rejected_key(self) -> bool {
+        let Kind::Section(entries) = &self.node.kind else { return false };
+        entries.iter().any(|(_, node)| self.errors.borrow().is_rejected(node.id))
     }
 
     fn unexpected_kind(self, hint: &str) -> Failure {
@@ -289,7 +123,10 @@ impl<'t> Reader<'t, '_> {
     fn reject_unknown_keys(self, entries: &[(Key, Node)], known: &[&str]) {
         let path = self.errors.borrow().location(self.node.id).key;
         let unknown = entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str()));
-        for (key, _) in unknown {
+        for (key, node) in unknown {
+            if !self.errors.borrow_mut().mark_rejected(node.id) {
+                continue;
+            }
             let message = format!("unknown key; {}", suggestion(&key.text, known.iter().copied()));
             let path = join_path(&path, &key.text);
             self.errors.borrow_mut().add_at(key.position, path, message);
@@ -308,20 +145,19 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
     ) -> Result<V::Value, Failure> {
         let entries = self.entries()?;
         self.reject_unknown_keys(entries, fields);
-        let known = |(key, _): &&(Key, Node)| fields.contains(&key.text.as_str());
-        visitor.visit_map(Entries {
-            left: entries.iter().filter(known),
-            value: None,
-            errors: self.errors,
-        })
+        // A key without a value, or with an invalid one, has its default.
+        let is_valid = |(key, node): &&(Key, Node)| {
+            fields.contains(&key.text.as_str())
+                && !matches!(node.kind, Kind::Null)
+                && !self.errors.borrow().is_rejected(node.id)
+        };
+        let left = entries.iter().filter(is_valid);
+        visitor.visit_map(Entries { left, value: None, errors: self.errors })
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        visitor.visit_map(Entries {
-            left: self.entries()?.iter(),
-            value: None,
-            errors: self.errors,
-        })
+        let left = self.entries()?.iter();
+        visitor.visit_map(Entries { left, value: None, errors: self.errors })
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -329,9 +165,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
             let hint = "write a list, one entry per line, each starting with `- `";
             return Err(self.unexpected_kind(hint));
         };
-        let errors = self.errors;
-        let readers = items.iter().map(|node| Reader { node, errors, is_entry: true });
-        visitor.visit_seq(de::value::SeqDeserializer::new(readers))
+        visitor.visit_seq(Items { left: items.iter(), errors: self.errors })
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -339,19 +173,16 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Failure> {
-        if name != FIELD {
-            return visitor.visit_newtype_struct(self);
+        match name {
+            SPANNED => visitor.visit_seq(IdThenNode { id: Some(self.node.id), reader: self }),
+            _ => visitor.visit_newtype_struct(self),
         }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.node.kind {
-            // An absent key has a default. An entry of a list has none.
-            Kind::Null if self.is_entry => {
-                self.report("the entry is empty; write a value, or remove the entry".to_owned());
-                visitor.visit_none()
-            }
-            Kind::Null => visitor.visit_unit(),
-            Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_) => {
-                visitor.visit_seq(IdThenNode { id: Some(self.node.id), reader: self })
-            }
+            Kind::Null => visitor.visit_none(),
+            Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_) => visitor.visit_some(self),
         }
     }
 
@@ -409,20 +240,12 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
     }
 
     serde::forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u128 f32 f64 char bytes byte_buf option unit unit_struct tuple tuple_struct
+        i8 i16 i32 i64 i128 u8 u16 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct
         identifier ignored_any
     }
 }
 
-impl<'t> IntoDeserializer<'t, Failure> for Reader<'t, '_> {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
-}
-
-/// A sequence of two elements: the id of a node, and the node.
+/// A sequence of the id of a node and the node. Each further attempt to get the node reads it again.
 struct IdThenNode<'t, 'p> {
     id: Option<NodeId>,
     reader: Reader<'t, 'p>,
@@ -437,7 +260,40 @@ impl<'t> SeqAccess<'t> for IdThenNode<'t, '_> {
     ) -> Result<Option<S::Value>, Failure> {
         match self.id.take() {
             Some(NodeId(id)) => seed.deserialize(id.into_deserializer()).map(Some),
-            None => self.reader.read(seed).map(Some),
+            None => {
+                let rejected = self.reader.errors.borrow().rejected_count();
+                let value = self.reader.read(seed).map(Some);
+                // Another attempt helps only if it skips a value inside this one.
+                let is_final = self.reader.is_rejected()
+                    || self.reader.errors.borrow().rejected_count() == rejected;
+                if value.is_err() && is_final { Ok(None) } else { value }
+            }
+        }
+    }
+}
+
+struct Items<'t, 'p> {
+    left: std::slice::Iter<'t, Node>,
+    errors: &'p RefCell<&'p mut ErrorCollector>,
+}
+
+impl<'t> SeqAccess<'t> for Items<'t, '_> {
+    type Error = Failure;
+
+    fn next_element_seed<S: DeserializeSeed<'t>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Failure> {
+        let errors = self.errors;
+        let is_valid = |node: &&Node| !errors.borrow().is_rejected(node.id);
+        let Some(node) = self.left.find(is_valid) else { return Ok(None) };
+        let reader = Reader { node, errors };
+        match node.kind {
+            Kind::Null => {
+                Err(reader
+                    .report("the entry is empty; write a value, or remove the entry".to_owned()))
+            }
+            Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_) => reader.read(seed).map(Some),
         }
     }
 }
@@ -468,6 +324,6 @@ impl<'t, I: Iterator<Item = &'t (Key, Node)>> MapAccess<'t> for Entries<'t, '_, 
             return Err(Failure::Unreported("a value was requested before its key".to_owned()));
         };
         let errors = self.errors;
-        Reader { node, errors, is_entry: false }.read(seed)
+        Reader { node, errors }.read(seed)
     }
 }

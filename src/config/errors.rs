@@ -1,6 +1,7 @@
 //! Collects the errors of a configuration, so that one run reports all of them. Each error has a position, a key and a
 //! hint.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -82,8 +83,13 @@ impl fmt::Display for ConfigErrors {
 }
 
 /// Identifies a value in the parsed file. Later checks can then report errors at the position of the value.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct NodeId(pub(super) usize);
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct NodeId(pub(super) usize);
+
+impl NodeId {
+    /// The top-level section of the file.
+    pub(super) const ROOT: Self = Self(0);
+}
 
 /// The position of a value in the file, and the path of its key.
 #[derive(Clone, Debug)]
@@ -96,7 +102,10 @@ pub(super) struct Location {
 #[derive(Debug, Default)]
 pub(super) struct ErrorCollector {
     file: PathBuf,
+    /// In file order, so that the nodes of a section follow the section.
     locations: Vec<Location>,
+    /// Nodes whose values are invalid. The deserializer skips them when it reads their section again.
+    rejected: BTreeSet<NodeId>,
     errors: Vec<ConfigError>,
     warnings: Vec<ConfigError>,
 }
@@ -122,11 +131,77 @@ impl ErrorCollector {
         self.add_at(position, key, message);
     }
 
-    /// Adds an error: the required `key` is missing in `section`.
-    pub(super) fn add_missing(&mut self, section: NodeId, key: &str, hint: &str) {
-        let section = self.location(section);
-        let key = join_path(&section.key, key);
-        self.add_at(section.position, key, format!("missing key; {hint}"));
+    /// Adds an error about the value of `key` in the section at `node`. If the key is missing, the error has the
+    /// position of the innermost section that exists.
+    pub(super) fn add_key(&mut self, node: NodeId, key: &str, message: impl Into<String>) {
+        let (position, key) = self.position_of(node, key);
+        self.add_at(position, key, message);
+    }
+
+    /// Returns the value of the required `key` in the section at `node`. Reports a missing key, unless its value or its
+    /// section is invalid and has been reported.
+    pub(super) fn required<'v, T>(
+        &mut self,
+        value: &'v Option<T>,
+        (node, key): (NodeId, &str),
+        hint: &str,
+    ) -> Option<&'v T> {
+        if value.is_none() {
+            let (position, key) = self.position_of(node, key);
+            let is_above = |error: &ConfigError| {
+                let rest = key.strip_prefix(&error.key).filter(|_| !error.key.is_empty());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            };
+            if !self.errors.iter().any(is_above) {
+                self.add_at(position, key, format!("missing key; {hint}"));
+            }
+        }
+        value.as_ref()
+    }
+
+    /// Returns the position of `key` in the section at `node`, and the path of the key. Without a key, those of the
+    /// section.
+    fn position_of(&self, node: NodeId, key: &str) -> (Position, String) {
+        let section = self.location(node);
+        if key.is_empty() {
+            return (section.position, section.key);
+        }
+        let path = join_path(&section.key, key);
+        let inside = self.locations.get(node.0..).unwrap_or_default().iter();
+        let inside = inside.take_while(|location| location.key.starts_with(&section.key));
+        let is_above = |location: &&Location| {
+            let rest = path.strip_prefix(location.key.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let innermost = inside.filter(is_above).max_by_key(|location| location.key.len());
+        (innermost.map_or(section.position, |location| location.position), path)
+    }
+
+    /// Adds an error about the value at `node`, if it is the first one. Further attempts to read the section of the value
+    /// skip it.
+    pub(super) fn reject(&mut self, node: NodeId, message: impl Into<String>) {
+        if self.rejected.insert(node) {
+            self.add(node, message);
+        }
+    }
+
+    /// Marks an invalid value whose error has been added.
+    pub(super) fn mark_rejected(&mut self, node: NodeId) -> bool {
+        self.rejected.insert(node)
+    }
+
+    /// Returns whether the value of `key` in the section at `node` has an error.
+    pub(super) fn has_key(&self, node: NodeId, key: &str) -> bool {
+        let (_, path) = self.position_of(node, key);
+        self.errors.iter().any(|error| error.key == path)
+    }
+
+    pub(super) fn is_rejected(&self, node: NodeId) -> bool {
+        self.rejected.contains(&node)
+    }
+
+    pub(super) fn rejected_count(&self) -> usize {
+        self.rejected.len()
     }
 
     pub(super) fn add_at(&mut self, position: Position, key: String, message: impl Into<String>) {
@@ -214,7 +289,7 @@ mod tests {
         let late = errors.add_node(Position { line: 9, column: 3 }, "b".to_owned());
         let early = errors.add_node(Position { line: 2, column: 5 }, "a".to_owned());
         errors.add(late, "is wrong");
-        errors.add_missing(early, "c", "add it");
+        errors.required::<()>(&None, (early, "c"), "add it");
         errors.add_outside_file("--shutdown-grace-period", "is odd");
         assert_eq!(
             errors.into_result(()).unwrap_err().to_string(),

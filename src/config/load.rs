@@ -4,11 +4,14 @@ use std::path::Path;
 
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, schema_for};
+use serde_json::Value;
 
-use super::deserialize::{self, Spanned};
+use super::deserialize;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
-use super::resolve::{Layers, resolve};
-use super::{Config, Environment, RunArgs, file, prices, raw, relative_paths, yaml};
+use super::resolve::resolve;
+use super::section::cost::PriceFile;
+use super::section::{File, Layers};
+use super::{Config, Environment, RunArgs, file, relative_paths, yaml};
 use tokengauge_llm::count::Tokenizers;
 
 /// Loads the configuration from flags, environment variables and the file that a flag names.
@@ -57,7 +60,7 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
         Some(text) => match parse(text, &mut errors) {
             Some(mut file) => {
                 let folder = path.parent().unwrap_or(Path::new(""));
-                relative_paths::resolve(&mut file.value, folder);
+                relative_paths::resolve(&mut file, folder);
                 Some(file)
             }
             // Returns early, because all further errors would be consequences of this error.
@@ -70,7 +73,7 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
 }
 
 /// Parses the configuration file. Reports an error if the file is empty.
-fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> {
+fn parse(text: &str, errors: &mut ErrorCollector) -> Option<File> {
     let errors_before = errors.count();
     let file = yaml::parse(text, errors).and_then(|root| deserialize::from_node(&root, errors));
     if file.is_none() && errors.count() == errors_before {
@@ -83,22 +86,41 @@ fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> 
 
 /// The JSON Schema of the configuration file.
 pub fn schema() -> Schema {
-    tidy(schema_for!(raw::File), "tokengauge configuration")
+    tidy(schema_for!(File), "tokengauge configuration")
 }
 
 /// The JSON Schema of the price file.
 pub fn prices_schema() -> Schema {
-    tidy(schema_for!(prices::File), "tokengauge prices")
+    tidy(schema_for!(PriceFile), "tokengauge prices")
 }
 
-/// Sets the title, and removes details of the Rust types: integer formats, and `null` as the default of keys.
+/// Sets the title, and removes details of the Rust types: integer formats, defaults of whole sections, and `null`, which
+/// means the same as no key.
 fn tidy(mut schema: Schema, title: &str) -> Schema {
     schema.insert("title".to_owned(), title.into());
     let mut without_details = RecursiveTransform(|schema: &mut Schema| {
-        if schema.get("default").is_some_and(|default| default.is_null()) {
+        if schema.get("default").is_some_and(|value| value.is_null() || value.is_object()) {
             schema.remove("default");
         }
         schema.remove("format");
+        if let Some(Value::Array(types)) = schema.get_mut("type") {
+            types.retain(|name| name != "null");
+            if let [only] = types.as_slice() {
+                let only = only.clone();
+                schema.insert("type".to_owned(), only);
+            }
+        }
+        let is_null = |schema: &Value| schema.get("type").is_some_and(|name| name == "null");
+        if let Some(Value::Array(any)) = schema.get_mut("anyOf")
+            && let Some(index) = any.iter().position(is_null)
+        {
+            any.remove(index);
+            if let [Value::Object(only)] = any.as_mut_slice() {
+                let only = std::mem::take(only);
+                schema.remove("anyOf");
+                only.into_iter().for_each(|(key, value)| drop(schema.insert(key, value)));
+            }
+        }
     });
     without_details.transform(&mut schema);
     schema

@@ -2,48 +2,32 @@
 
 use std::path::{Path, PathBuf};
 
-use super::deserialize::Field;
-use super::raw;
-use super::resolve::{DRIFT_BASELINES, STDOUT};
+use super::section::File;
+use super::section::drift::BaselineChoice;
+use tokengauge_telemetry::request_log::Destination;
 
-/// Joins all relative paths in `file` to `folder`. Keywords such as `stdout` stay unchanged.
-pub(super) fn resolve(file: &mut raw::File, folder: &Path) {
-    let in_folder = |path: &mut Field<PathBuf>, words: &[&str]| {
-        if let Some(path) = path.spanned_mut()
-            && !words.iter().any(|word| path.value == Path::new(word))
-        {
-            path.value = folder.join(&path.value);
-        }
-    };
-    if let Some(listeners) = file.listeners.spanned_mut() {
-        let listeners = listeners.value.iter_mut().filter_map(Field::spanned_mut);
-        for tls in listeners.filter_map(|listener| listener.value.tls.spanned_mut()) {
-            in_folder(&mut tls.value.certificate, &[]);
-            in_folder(&mut tls.value.key, &[]);
-        }
+/// Joins all relative paths in `file` to `folder`.
+pub(super) fn resolve(file: &mut File, folder: &Path) {
+    let in_folder = |path: &mut PathBuf| *path = folder.join(&path);
+    let listeners = file.listeners.iter_mut().flat_map(|list| list.iter_mut());
+    for tls in listeners.filter_map(|listener| listener.value.tls.as_mut()) {
+        tls.certificate.as_mut().map(in_folder);
+        tls.key.as_mut().map(in_folder);
     }
-    if let Some(admin) = file.admin.spanned_mut() {
-        in_folder(&mut admin.value.token_file, &[]);
+    file.admin.token_file.as_mut().map(in_folder);
+    for upstream in file.upstreams.iter_mut().flat_map(|map| map.values_mut()) {
+        upstream.value.ca_file.as_mut().map(in_folder);
     }
-    if let Some(upstreams) = file.upstreams.spanned_mut() {
-        for upstream in upstreams.value.values_mut().filter_map(Field::spanned_mut) {
-            in_folder(&mut upstream.value.ca_file, &[]);
-        }
+    file.tokenizers.values_mut().for_each(|tokenizer| in_folder(&mut tokenizer.value));
+    file.slo_state.as_mut().and_then(|state| state.path.as_mut()).map(in_folder);
+    file.cost.prices.as_mut().map(in_folder);
+    if let Some(Destination::File(path)) =
+        file.request_log.as_mut().and_then(|log| log.path.as_mut())
+    {
+        in_folder(path);
     }
-    if let Some(tokenizers) = file.tokenizers.spanned_mut() {
-        tokenizers.value.values_mut().for_each(|tokenizer| in_folder(tokenizer, &[]));
-    }
-    if let Some(state) = file.slo_state.spanned_mut() {
-        in_folder(&mut state.value.path, &[]);
-    }
-    if let Some(cost) = file.cost.spanned_mut() {
-        in_folder(&mut cost.value.prices, &[]);
-    }
-    if let Some(log) = file.request_log.spanned_mut() {
-        in_folder(&mut log.value.path, &[STDOUT]);
-    }
-    if let Some(drift) = file.workload_drift.spanned_mut() {
-        in_folder(&mut drift.value.baseline, &DRIFT_BASELINES);
+    if let BaselineChoice::File(path) = &mut file.workload_drift.baseline {
+        in_folder(path);
     }
 }
 
@@ -68,7 +52,7 @@ workload_drift: {baseline: RELATIVE}
     fn resolved(path: &str) -> String {
         let mut errors = ErrorCollector::default();
         let root = yaml::parse(&FILE.replace("RELATIVE", path), &mut errors).unwrap();
-        let mut file: raw::File = deserialize::from_node(&root, &mut errors).unwrap().value;
+        let mut file: File = deserialize::from_node(&root, &mut errors).unwrap();
         resolve(&mut file, Path::new("/etc/tokengauge"));
         serde_saphyr::to_string(&file).unwrap()
     }

@@ -9,6 +9,7 @@ use super::value::{Address, DurationValue, ListenAddr};
 use super::{LogFormat, LogLevel, Secret};
 use crate::forward::TraceHeaders;
 use tokengauge_measure::slo::Preset;
+use tokengauge_telemetry::request_log::Destination;
 use tokengauge_types::event::ProxyPosition;
 
 /// Settings from the command line or else the environment.
@@ -75,7 +76,7 @@ pub struct RunArgs {
 
     /// Write a line of JSON per request to this file, or to standard output for `stdout` [default: off]
     #[arg(long, value_name = "PATH", env = "TOKENGAUGE_REQUEST_LOG")]
-    pub request_log: Option<PathBuf>,
+    pub request_log: Option<Destination>,
 
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_TLS_CERT")]

@@ -9,9 +9,10 @@ use serde_json::Value;
 use super::load::load_text;
 use super::*;
 use crate::forward::ConcurrencyLimit;
-use tokengauge_measure::slo::{Preset, Sli};
+use tokengauge_measure::slo::{Preset, Sli, SliKind};
 use tokengauge_telemetry::MAX_CONFIGURED;
 use tokengauge_telemetry::request_log::Destination;
+use tokengauge_types::event::ProxyPosition;
 
 const FILE: &str = "f.yaml";
 
@@ -258,7 +259,7 @@ fn scrapes_engines_at_the_upstream_or_at_a_url() {
 fn reports_errors_of_upstreams() {
     let cases = [
         ("upstreams: {}", "2:1: upstreams: the section is empty"),
-        ("upstreams: {a: }", "2:1: upstreams.a.url: missing key"),
+        ("upstreams: {a: }", "2:13: upstreams.a.url: missing key"),
         ("upstreams: {a: {}}", "2:13: upstreams.a.url: missing key"),
         ("upstreams: [a]", "2:1: upstreams: found a list; write a section of keys"),
         ("upstreams: {a b: {url: http://a}}", "2:13: upstreams.a b: \"a b\" is not a valid name"),
@@ -391,7 +392,7 @@ fn needs_only_an_upstream() {
     ));
     let listen = tokengauge_listen::Config { marks_large_headers: true, ..listen };
     assert_eq!(config.listeners, [listen]);
-    assert_eq!(config.admin.address.to_string(), "127.0.0.1:4001");
+    assert_eq!(config.file.admin.address.to_string(), "127.0.0.1:4001");
     let [upstream] = config.upstreams.as_slice() else {
         panic!("{:?}", config.upstreams);
     };
@@ -462,7 +463,7 @@ fn supports_every_indicator() {
         ("tokens_above_rate", "threshold: 2"),
         ("system_rate", "threshold: 2, min_streams: 3"),
     ];
-    for ((word, rest), message) in words.into_iter().zip(Sli::WORDS) {
+    for ((word, rest), message) in words.into_iter().zip(SliKind::ALL.map(SliKind::as_str)) {
         let written = format!("  - {{name: x, target: 95%, sli: {word}, {rest}}}");
         let bound = match rest.split(',').next().unwrap() {
             "" => "(None, None)",
@@ -665,16 +666,16 @@ log: {level: warn, format: json}
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     let expected = "--tls-cert: Unix sockets have no TLS; served without TLS: /run/s; with TLS: all TCP listeners";
     assert_eq!(warnings, [expected]);
-    assert_eq!(config.admin.address.port(), 12);
-    assert_eq!(config.admin.token, Some(Secret::new("token")));
-    assert_eq!(config.admin.token_file, None);
+    assert_eq!(config.file.admin.address.0.port(), 12);
+    assert_eq!(config.file.admin.token, Some(Secret::new("token")));
+    assert_eq!(config.file.admin.token_file, None);
     assert_eq!((config.upstreams.len(), config.routes.len()), (1, 1));
     assert_eq!(
-        (config.shutdown_grace_period, config.position),
+        (config.file.shutdown_grace_period.get(), config.file.position),
         (Duration::from_secs(11), ProxyPosition::Gateway)
     );
     assert_eq!(config.routes[0].facts.position, ProxyPosition::Gateway);
-    assert_eq!(config.log, Log { level: LogLevel::Trace, format: LogFormat::Json });
+    assert_eq!(config.file.log, Log { level: LogLevel::Trace, format: LogFormat::Json });
 
     let socket = RunArgs { listen: vec!["unix:/s".parse().unwrap()], ..args.clone() };
     let message = messages(with(file, socket, &token));
@@ -726,7 +727,7 @@ fn empty_variables_count_as_unset() {
     ] {
         for value in ["", " "] {
             let config = flags(&upstreams(&["https://h.example"]), &[(name, value)]).unwrap();
-            assert_eq!(config.admin, default.admin, "{name}");
+            assert_eq!(config.file.admin, default.file.admin, "{name}");
             assert_eq!(config.upstreams, default.upstreams, "{name}");
             assert_eq!((config.identity_key, config.yaml), (None, default.yaml.clone()), "{name}");
             assert!(config.warnings.is_empty(), "{name}: {:?}", config.warnings);
@@ -744,8 +745,8 @@ fn an_empty_token_variable_does_not_replace_the_token_file() {
         token.display()
     );
     let config = with(&file, RunArgs::default(), &[("TOKENGAUGE_ADMIN_TOKEN", "")]).unwrap();
-    assert_eq!(config.admin.token, Some(Secret::new("from-file")));
-    assert_eq!(config.admin.token_file, Some(token));
+    assert_eq!(config.file.admin.token, Some(Secret::new("from-file")));
+    assert_eq!(config.file.admin.token_file, Some(token));
 }
 
 #[test]
@@ -791,14 +792,14 @@ const RESTART_CHANGES: &[(&str, &str)] = &[
 fn names_changes_that_require_a_restart() {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\n";
     let old = text(base).unwrap();
-    assert_eq!(changes_requiring_restart(&old, &old), [""; 0]);
+    assert_eq!(old.file.changed_restart_keys(&old.file), [""; 0]);
     for (key, change) in RESTART_CHANGES {
         let new = text(&format!("{base}{change}\n")).unwrap();
-        assert_eq!(changes_requiring_restart(&old, &new), [*key]);
+        assert_eq!(old.file.changed_restart_keys(&new.file), [*key]);
     }
     let reloadable = "shutdown_grace_period: 9s\nposition: gateway\ntrace_context: continue\nroutes: [{upstream: a, name: z}]\nslos: []\n";
     let new = text(&format!("{base}{reloadable}")).unwrap();
-    assert_eq!(changes_requiring_restart(&old, &new), [""; 0]);
+    assert_eq!(old.file.changed_restart_keys(&new.file), [""; 0]);
 }
 
 #[test]
@@ -809,9 +810,9 @@ fn a_reload_keeps_and_prints_the_values_that_need_a_restart() {
         let new = text(&format!("{base}{change}\nshutdown_grace_period: 9s\n")).unwrap();
         assert_ne!(new.yaml, running.yaml);
         let applied = new.as_applied_to(&running);
-        assert_eq!(changes_requiring_restart(&running, &applied), [""; 0], "{key}");
+        assert_eq!(running.file.changed_restart_keys(&applied.file), [""; 0], "{key}");
         assert_eq!(
-            applied.shutdown_grace_period,
+            applied.file.shutdown_grace_period.get(),
             Duration::from_secs(9),
             "{key}: other keys are reloaded"
         );
@@ -905,7 +906,7 @@ workload_drift: {baseline: yesterday, sample_size: 300}
     assert!(!printed.contains("s3cret") && printed.contains("***"), "{printed}");
     let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
     assert_eq!(format!("{config:?}"), format!("{again:?}"), "{printed}");
-    let key = &config.otlp.headers[0].1;
+    let key = &config.file.otlp.headers["x-key"].value.0;
     assert_eq!(key.expose(), "s3cret", "the export itself needs the secret");
     let schema = schema_value();
     let mut stated = BTreeSet::new();

@@ -129,7 +129,7 @@ impl Serialize for Secret {
 }
 
 /// The value of a header. Treated as a secret, because many headers contain credentials.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(transparent)]
 #[schemars(inline)]
 pub struct HeaderValue(#[schemars(with = "String")] pub Secret);

@@ -10,7 +10,6 @@ use tokio::time::{self, Instant, MissedTickBehavior};
 use super::errors::ConfigErrors;
 use super::load::load_text;
 use super::{Config, RunArgs, file};
-use tokengauge_listen::HeaderLimits;
 use tokengauge_llm::count::Tokenizers;
 
 /// Interval at which the files are read. Polling is needed, because inotify does not report the change of a ConfigMap:
@@ -116,43 +115,6 @@ impl ConfigWatcher {
     }
 }
 
-/// Top-level keys whose changes take effect only at the next start.
-pub const RESTART_KEYS: [&str; 8] = [
-    "listeners",
-    "admin",
-    "slo_state",
-    "cardinality_limits",
-    "otlp",
-    "limits",
-    "propagators",
-    "log",
-];
-
-/// Returns the [`RESTART_KEYS`] whose values differ.
-pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    let has_changed = [
-        listeners(old) != listeners(new),
-        old.admin != new.admin,
-        old.slo_state != new.slo_state,
-        old.cardinality_limits != new.cardinality_limits,
-        old.otlp != new.otlp,
-        old.observer_memory != new.observer_memory || old.header_limits != new.header_limits,
-        old.propagators != new.propagators,
-        old.log != new.log,
-    ];
-    let keys = RESTART_KEYS.into_iter().zip(has_changed);
-    keys.filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
-}
-
-/// Returns the keys below `listeners`. The header limits of a listener are keys of `limits`.
-fn listeners(config: &Config) -> Vec<tokengauge_listen::Config> {
-    let without_limits = |listener: &tokengauge_listen::Config| tokengauge_listen::Config {
-        headers: HeaderLimits::DEFAULT,
-        ..listener.clone()
-    };
-    config.listeners.iter().map(without_limits).collect()
-}
-
 /// Returns the files that the configuration names and that the proxy watches for changes.
 fn files_of(config: &Config) -> Vec<PathBuf> {
     let tls = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
@@ -160,7 +122,7 @@ fn files_of(config: &Config) -> Vec<PathBuf> {
     let scrapes = config.scrapes.iter().map(|scrape| &scrape.to);
     let authorities = config.upstreams.iter().chain(scrapes);
     let authorities = authorities.filter_map(|server| server.ca_file.as_ref());
-    config.prices.iter().chain(tls).chain(authorities).cloned().collect()
+    config.file.cost.prices.iter().chain(tls).chain(authorities).cloned().collect()
 }
 
 fn with_digest(path: PathBuf) -> (PathBuf, Digest) {

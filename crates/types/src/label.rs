@@ -144,6 +144,21 @@ pub struct CardinalityLimits {
 }
 
 impl CardinalityLimits {
+    /// Default limits.
+    ///
+    /// 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's limit
+    /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. There are few tenants,
+    /// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
+    pub const DEFAULT: Self = Self {
+        error_types: 64,
+        finish_reasons: 32,
+        models: 100,
+        providers: 32,
+        tenants: 100,
+        variants: 16,
+        length_buckets: false,
+    };
+
     const fn limit(&self, dimension: Dimension) -> usize {
         match dimension {
             Dimension::ErrorType => self.error_types,
@@ -157,21 +172,8 @@ impl CardinalityLimits {
 }
 
 impl Default for CardinalityLimits {
-    /// Returns the default limits.
-    ///
-    /// 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's limit
-    /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. There are few tenants,
-    /// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
     fn default() -> Self {
-        Self {
-            error_types: 64,
-            finish_reasons: 32,
-            models: 100,
-            providers: 32,
-            tenants: 100,
-            variants: 16,
-            length_buckets: false,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -63,11 +63,15 @@ pub enum Baseline {
     },
 }
 
+impl Config {
+    /// Default number of requests. Chance alone then yields an index of 0.02, well below 0.1, the usual threshold for a
+    /// change.
+    pub const DEFAULT_EXCHANGES: usize = 1_000;
+}
+
 impl Default for Config {
-    /// Compares the latest 1,000 requests with the first 1,000. Chance alone then yields an index of 0.02, well below
-    /// 0.1, the usual threshold for a change.
     fn default() -> Self {
-        Self { baseline: Baseline::First, exchanges: 1_000 }
+        Self { baseline: Baseline::First, exchanges: Self::DEFAULT_EXCHANGES }
     }
 }
 

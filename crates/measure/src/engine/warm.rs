@@ -34,7 +34,7 @@ pub struct Config {
     pub load: Duration,
 }
 
-impl Default for Config {
+impl Config {
     /// Default thresholds:
     ///
     /// - `idle`: 5 min, after which Ollama unloads a model without requests.
@@ -42,13 +42,17 @@ impl Default for Config {
     ///   or prompt length. The third shows that warm-up is over.
     /// - `young`: 2 min, because some engines open their port a minute or two before they are ready.
     /// - `load`: 500 ms. Ollama reports 10 to 100 ms for a loaded model, and seconds for an unloaded one.
+    pub const DEFAULT: Self = Self {
+        idle: Duration::from_secs(300),
+        exchanges: 3,
+        young: Duration::from_secs(120),
+        load: Duration::from_millis(500),
+    };
+}
+
+impl Default for Config {
     fn default() -> Self {
-        Self {
-            idle: Duration::from_secs(300),
-            exchanges: 3,
-            young: Duration::from_secs(120),
-            load: Duration::from_millis(500),
-        }
+        Self::DEFAULT
     }
 }
 

@@ -2,9 +2,30 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::slo::seconds;
+use tokengauge_types::label_enum;
+
+label_enum! {
+    /// The kind of an SLI, without its threshold.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[schemars(rename = "Sli")]
+    pub enum SliKind {
+        Availability = "availability",
+        Ttft = "ttft",
+        FirstVisible = "first_visible",
+        OutputRate = "output_rate",
+        TotalRate = "total_rate",
+        StallFree = "stall_free",
+        InterToken = "inter_token",
+        Duration = "duration",
+        TokensAboveRate = "tokens_above_rate",
+        SystemRate = "system_rate",
+    }
+}
 
 /// Definition of a good event. An event is a request, with two exceptions: [`TokensAboveRate`](Self::TokensAboveRate)
 /// counts each token, and [`SystemRate`](Self::SystemRate) counts each minute of the whole system.
@@ -42,33 +63,23 @@ pub enum Sli {
 }
 
 impl Sli {
-    /// All values of [`as_str`](Self::as_str).
-    pub const WORDS: [&'static str; 10] = [
-        "availability",
-        "ttft",
-        "first_visible",
-        "output_rate",
-        "total_rate",
-        "stall_free",
-        "inter_token",
-        "duration",
-        "tokens_above_rate",
-        "system_rate",
-    ];
+    pub const fn kind(self) -> SliKind {
+        match self {
+            Self::Availability => SliKind::Availability,
+            Self::Ttft(_) => SliKind::Ttft,
+            Self::FirstVisible(_) => SliKind::FirstVisible,
+            Self::OutputRate(_) => SliKind::OutputRate,
+            Self::TotalRate(_) => SliKind::TotalRate,
+            Self::StallFree => SliKind::StallFree,
+            Self::InterToken(_) => SliKind::InterToken,
+            Self::Duration(_) => SliKind::Duration,
+            Self::TokensAboveRate(_) => SliKind::TokensAboveRate,
+            Self::SystemRate { .. } => SliKind::SystemRate,
+        }
+    }
 
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Availability => "availability",
-            Self::Ttft(_) => "ttft",
-            Self::FirstVisible(_) => "first_visible",
-            Self::OutputRate(_) => "output_rate",
-            Self::TotalRate(_) => "total_rate",
-            Self::StallFree => "stall_free",
-            Self::InterToken(_) => "inter_token",
-            Self::Duration(_) => "duration",
-            Self::TokensAboveRate(_) => "tokens_above_rate",
-            Self::SystemRate { .. } => "system_rate",
-        }
+        self.kind().as_str()
     }
 
     /// Returns the longest good time, for SLIs on time.
@@ -126,10 +137,11 @@ mod tests {
             Sli::TokensAboveRate(1.0),
             Sli::SystemRate { floor: 1.0, min_streams: 1 },
         ];
-        assert_eq!(all.map(Sli::as_str), Sli::WORDS);
+        assert_eq!(all.map(Sli::kind), SliKind::ALL);
         for indicator in all {
             let json = serde_json::to_value(indicator).unwrap();
             assert_eq!(json["kind"], indicator.as_str());
+            assert_eq!(serde_json::to_value(indicator.kind()).unwrap(), indicator.as_str());
             let bounds = [indicator.longest().is_some(), indicator.lowest().is_some()];
             assert_ne!(bounds, [true, true], "{indicator:?}");
         }

@@ -23,7 +23,7 @@ use serde::{Serialize, Serializer};
 pub use budget::Counts;
 pub use counting::{CountingRules, Exclusion};
 pub use deadline::{Deadline, DeadlineEvent};
-pub use indicator::Sli;
+pub use indicator::{Sli, SliKind};
 pub use ledger::SloTracker;
 pub use preset::{Preset, PresetObjective};
 pub use scope::{Scope, Subject};

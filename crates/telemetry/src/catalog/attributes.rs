@@ -123,7 +123,7 @@ mod tests {
     use tokengauge_measure::engine::{Engine, ScrapeResult};
     use tokengauge_measure::load::{LimitType, Precision, RequestPhase, RetrySignal};
     use tokengauge_measure::record::{ChoiceStatus, LengthBucket, Outcome, WarmupState};
-    use tokengauge_measure::slo::{BURN_WINDOWS, Sli};
+    use tokengauge_measure::slo::{BURN_WINDOWS, SliKind};
     use tokengauge_measure::timing::{OutputRateRange, Stage, StallKind, StallPhase, Unrated};
     use tokengauge_types::event::{ConnectStage, ErrorSource, ProxyPosition};
     use tokengauge_types::label::Dimension;
@@ -163,7 +163,7 @@ mod tests {
             OutputRateRange::ALL.map(OutputRateRange::as_str)
         );
         assert_eq!(closed(TOKEN_KIND)[1..6], TextKind::ALL.map(TextKind::as_str));
-        assert_eq!(closed(SLI), Sli::WORDS);
+        assert_eq!(closed(SLI), SliKind::ALL.map(SliKind::as_str));
         for (window, _) in BURN_WINDOWS {
             assert!(closed(WINDOW).contains(&window));
         }

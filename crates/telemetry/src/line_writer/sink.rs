@@ -1,18 +1,25 @@
 //! Writes log lines to standard output, or to a file that is rotated by size. The file can be deleted or moved at any
 //! time.
 
+use std::convert::Infallible;
+use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use memchr::memrchr;
 
+use tokengauge_types::serde_as_str;
+
 /// Permissions of a new file. Lines contain client addresses and model names, so only the owner and the group (such as
 /// a log shipper's) can read the file.
 const MODE: u32 = 0o640;
+
+const STDOUT: &str = "stdout";
 
 /// The destination of log lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -20,6 +27,29 @@ pub enum Destination {
     Stdout,
     File(PathBuf),
 }
+
+/// Parses `stdout`, or a path. A file with the name `stdout` must be written as `./stdout`.
+impl FromStr for Destination {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            STDOUT => Self::Stdout,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdout => f.write_str(STDOUT),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+serde_as_str!(Destination, { "type": "string" });
 
 /// The size limit of a file, and the number of rotated files to keep. The newest rotated file is `path.1`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,10 +59,14 @@ pub struct Rotation {
     pub keep: usize,
 }
 
+impl Rotation {
+    /// Allows about 40,000 calls per file and at most 600 MiB in total.
+    pub const DEFAULT: Self = Self { size: 100 << 20, keep: 5 };
+}
+
 impl Default for Rotation {
-    /// Returns limits that allow about 40,000 calls per file and at most 600 MiB in total.
     fn default() -> Self {
-        Self { size: 100 << 20, keep: 5 }
+        Self::DEFAULT
     }
 }
 

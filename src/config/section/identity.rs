@@ -1,40 +1,61 @@
 //! The request headers that identify tenant, session and variant.
 
 use http::HeaderName;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::config::deserialize::{Field, Spanned};
-use crate::config::errors::ErrorCollector;
-use crate::config::raw;
-use crate::forward::identity::{Config, Source};
+use crate::config::errors::{ErrorCollector, NodeId};
+use crate::config::spanned::{List, Spanned};
+use crate::forward::identity::{self, Config};
 
 /// Maximum number of headers for one value. The application or a gateway in front of the proxy sets the value, so a
 /// longer list is a mistake.
 const MAX_HEADERS: usize = 8;
 
-pub(super) fn resolve(written: &mut Field<raw::Identity>, errors: &mut ErrorCollector) -> Config {
-    let identity = written.or_insert_default();
-    let config = Config {
-        tenant: source(&mut identity.tenant, errors),
-        session: source(&mut identity.session, errors),
-        variant: source(&mut identity.variant, errors),
-    };
-    if config == Config::default() {
-        *written = Field::Absent;
-    }
-    config
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Identity {
+    /// The customer or team that a request belongs to.
+    pub tenant: Option<Source>,
+    /// The conversation or run that a request belongs to. Recorded on spans and in the request log, never in metrics.
+    pub session: Option<Source>,
+    /// The variant of the request: a prompt version, a model version, or an arm of an A/B test.
+    pub variant: Option<Source>,
 }
 
-fn source(written: &mut Field<raw::Source>, errors: &mut ErrorCollector) -> Option<Source> {
-    let Spanned { value, node } = written.spanned_mut()?;
-    let hash = *value.hash.or_insert_default();
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["headers"]))]
+pub struct Source {
+    /// Names of headers. The first header that is present is used.
+    pub headers: Option<List<String>>,
+    /// Whether to replace the value by its hash. Required if the header holds a credential.
+    pub hash: bool,
+}
+
+pub fn resolve(written: &mut Identity, errors: &mut ErrorCollector) -> Config {
+    Config {
+        tenant: source(&mut written.tenant, "identity.tenant.headers", errors),
+        session: source(&mut written.session, "identity.session.headers", errors),
+        variant: source(&mut written.variant, "identity.variant.headers", errors),
+    }
+}
+
+fn source(
+    written: &mut Option<Source>,
+    key: &str,
+    errors: &mut ErrorCollector,
+) -> Option<identity::Source> {
+    let Source { headers: list, hash } = written.as_mut()?;
     let hint = "name the header, such as `headers: [x-tenant-id]`";
-    let list = value.headers.required(errors, *node, "headers", hint)?;
-    if list.value.is_empty() || list.value.len() > MAX_HEADERS {
-        errors.add(list.node, format!("write 1 to {MAX_HEADERS} headers"));
+    errors.required(list, (NodeId::ROOT, key), hint);
+    let list = list.as_mut()?;
+    if !(1..=MAX_HEADERS).contains(&list.written_len()) {
+        errors.add_key(NodeId::ROOT, key, format!("write 1 to {MAX_HEADERS} headers"));
     }
     let mut headers = Vec::new();
-    for Spanned { value, node } in value.headers.entries() {
-        match header(value, hash) {
+    for Spanned { value, node } in list.iter_mut() {
+        match header(value, *hash) {
             Ok(header) if headers.contains(&header) => {
                 errors.add(*node, format!("{header} is listed twice; remove one"));
             }
@@ -45,7 +66,7 @@ fn source(written: &mut Field<raw::Source>, errors: &mut ErrorCollector) -> Opti
             Err(message) => errors.add(*node, message),
         }
     }
-    Some(Source { headers, hash })
+    Some(identity::Source { headers, hash: *hash })
 }
 
 fn header(text: &str, hash: bool) -> Result<HeaderName, String> {

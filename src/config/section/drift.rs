@@ -1,45 +1,84 @@
-//! Resolves the settings of `workload_drift`. A saved baseline is read here, so that all errors are reported together.
+//! Settings of `workload_drift`. A saved baseline is read here, so that all errors are reported together.
 
+use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::config::deserialize::{Field, Spanned};
-use crate::config::errors::ErrorCollector;
-use crate::config::{file, raw};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::bounded::Int;
+use crate::config::errors::{ErrorCollector, NodeId};
+use crate::config::file;
 use tokengauge_measure::drift::{Baseline, Config, SavedBaseline};
+use tokengauge_types::serde_as_str;
 
 /// Maximum size of the baseline file in bytes. The largest possible baseline has 6 MB, with all routes, models and
 /// lengths.
 const MAX_BYTES: u64 = 8 << 20;
 
-pub(super) fn resolve(written: &mut raw::WorkloadDrift, errors: &mut ErrorCollector) -> Config {
-    written.baseline.or_insert("first".into());
-    Config {
-        baseline: baseline(&written.baseline, errors).unwrap_or(Baseline::First),
-        exchanges: written.sample_size.or(Config::default().exchanges),
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkloadDrift {
+    /// The baseline: first, yesterday, off, or a file that was saved from /drift of the admin port.
+    pub baseline: BaselineChoice,
+    /// Number of recent requests per model and route that are compared, and number of requests in the baseline first.
+    pub sample_size: Int<200, 10_000, { Config::DEFAULT_EXCHANGES as u64 }>,
+}
+
+/// A keyword or a path. A file with the name of a keyword must be written as `./first`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum BaselineChoice {
+    Off,
+    #[default]
+    First,
+    Yesterday,
+    File(PathBuf),
+}
+
+impl FromStr for BaselineChoice {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "off" => Self::Off,
+            "first" => Self::First,
+            "yesterday" => Self::Yesterday,
+            path => Self::File(path.into()),
+        })
     }
 }
 
-/// Baselines that are not files.
-pub(in crate::config) const KEYWORDS: [&str; 3] = ["off", "first", "yesterday"];
-
-/// Reads the baseline. `first`, `yesterday` and `off` are keywords. A file with such a name must be written as
-/// `./first`.
-fn baseline(written: &Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Baseline> {
-    let Spanned { value: path, node } = written.as_ref()?;
-    match path.to_str() {
-        Some("off") => return Some(Baseline::Off),
-        Some("first") => return Some(Baseline::First),
-        Some("yesterday") => return Some(Baseline::Yesterday),
-        Some(_) | None => {}
-    }
-    match load(path) {
-        Ok(saved) => Some(Baseline::File { path: path.clone(), saved: Arc::new(saved) }),
-        Err(reason) => {
-            errors.add(*node, format!("{}: {reason}", path.display()));
-            None
+impl fmt::Display for BaselineChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::First => f.write_str("first"),
+            Self::Yesterday => f.write_str("yesterday"),
+            Self::File(path) => path.display().fmt(f),
         }
     }
+}
+
+serde_as_str!(BaselineChoice, { "type": "string" });
+
+pub fn resolve(written: &WorkloadDrift, errors: &mut ErrorCollector) -> Config {
+    let baseline = match &written.baseline {
+        BaselineChoice::Off => Baseline::Off,
+        BaselineChoice::First => Baseline::First,
+        BaselineChoice::Yesterday => Baseline::Yesterday,
+        BaselineChoice::File(path) => match load(path) {
+            Ok(saved) => Baseline::File { path: path.clone(), saved: Arc::new(saved) },
+            Err(reason) => {
+                let message = format!("{}: {reason}", path.display());
+                errors.add_key(NodeId::ROOT, "workload_drift.baseline", message);
+                Baseline::First
+            }
+        },
+    };
+    Config { baseline, exchanges: written.sample_size.get() }
 }
 
 fn load(path: &Path) -> Result<SavedBaseline, String> {

@@ -2,16 +2,14 @@
 
 use std::net::IpAddr;
 
-use super::routes::UPSTREAM_FLAG;
-use crate::config::errors::ErrorCollector;
-use crate::config::raw;
+use super::errors::{ErrorCollector, NodeId};
+use super::section::routes::UPSTREAM_FLAG;
 use crate::forward;
 use tokengauge_listen::{Address, Config};
 
 /// Reports upstreams whose address is a listener of this proxy. A request to such an upstream would come back again and
 /// again, until no file descriptor is left. `is_flag`: the upstreams come from flags.
 pub(super) fn check(
-    file: &raw::File,
     is_flag: bool,
     upstreams: &[forward::UpstreamConfig],
     listeners: &[Config],
@@ -24,10 +22,11 @@ pub(super) fn check(
             "the address is the listener {} of this proxy; write the address of the backend",
             listener.address
         );
-        let written = file.upstreams.get().and_then(|all| all.get(upstream.name.as_str()));
-        match written.and_then(|written| written.get()?.url.as_ref()) {
-            Some(url) if !is_flag => errors.add(url.node, message),
-            _ => errors.add_outside_file(UPSTREAM_FLAG, message),
+        match is_flag {
+            true => errors.add_outside_file(UPSTREAM_FLAG, message),
+            false => {
+                errors.add_key(NodeId::ROOT, &format!("upstreams.{}.url", upstream.name), message);
+            }
         }
     }
 }

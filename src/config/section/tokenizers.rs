@@ -1,12 +1,11 @@
 //! Loads the tokenizers that the configuration names. They are loaded here, so that all errors are reported together.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::deserialize::Field;
 use crate::config::errors::ErrorCollector;
 use crate::config::file;
+use crate::config::spanned::{Map, Spanned};
 use tokengauge_llm::count::{
     CustomTokenizer, SUPPORTS_TOKENIZER_JSON, TokenizerAssignment, TokenizerError, Tokenizers,
 };
@@ -19,33 +18,25 @@ const MAX_BYTES: u64 = 128 << 20;
 const COMMON_FILE_STEM: &str = "tokenizer";
 
 /// Loads the tokenizers. Reuses the tokenizers in `loaded` whose file has not changed.
-pub(super) fn resolve(
-    written: &mut Field<BTreeMap<String, Field<PathBuf>>>,
+pub fn resolve(
+    written: &Map<PathBuf>,
     loaded: &Tokenizers,
     errors: &mut ErrorCollector,
 ) -> Tokenizers {
     let mut assigned: Vec<TokenizerAssignment> = Vec::new();
-    let files = written.or_insert_default();
-    files.retain(|_, file| matches!(file, Field::Present(_)));
-    for (models, file) in files.iter() {
-        let Some(file) = file.as_ref() else {
-            continue;
-        };
+    for (models, Spanned { value: file, node }) in written.iter() {
         if models.is_empty() {
             let message = "empty pattern; write a model name, with * for any text";
-            errors.add(file.node, message);
+            errors.add(*node, message);
         }
         let candidates = assigned.iter().chain(loaded.assigned());
-        match load(&file.value, candidates) {
+        match load(file, candidates) {
             Ok(tokenizer) => {
-                let (models, file) = (models.clone(), file.value.clone());
+                let (models, file) = (models.clone(), file.clone());
                 assigned.push(TokenizerAssignment { models, file, tokenizer });
             }
-            Err(reason) => errors.add(file.node, format!("{}: {reason}", file.value.display())),
+            Err(reason) => errors.add(*node, format!("{}: {reason}", file.display())),
         }
-    }
-    if files.is_empty() {
-        *written = Field::Absent;
     }
     Tokenizers::new(assigned)
 }

@@ -1,0 +1,231 @@
+//! Listeners of the data path, and the admin port.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Layers;
+use crate::config::bounded::{HOUR, Int, MINUTE, SECOND, Time, millis};
+use crate::config::errors::{ErrorCollector, NodeId};
+use crate::config::spanned::{List, Spanned};
+use crate::config::value::{Address, ListenAddr};
+use crate::config::{RunArgs, Secret, file};
+use tokengauge_listen::{self as listen, Config};
+
+/// Default listen address. On this loopback address, other machines cannot reach the proxy.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
+
+/// Default address of the admin port. On this loopback address, other machines cannot read `/streams` and `/config`.
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4001);
+
+/// Environment variable with the bearer token of the admin port. A flag would be visible to other users in `ps`.
+const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["address"]))]
+pub struct Listener {
+    /// IP:PORT, or unix:/path for a Unix socket.
+    pub address: Option<Address>,
+    /// Serve TLS.
+    pub tls: Option<Tls>,
+    /// Maximum number of open connections. A further connection replaces the one that has waited longest for a request.
+    pub max_connections: Option<Int<1, 1_000_000, { Config::MAX_CONNECTIONS as u64 }>>,
+    /// Maximum number of requests in flight. Further requests get status 503, except those of clients with less than an
+    /// equal share. Defaults to max_connections if that is set, and otherwise to 8192.
+    pub max_requests: Option<Int<1, 1_000_000>>,
+    /// Maximum time to receive the headers of an HTTP/1 request: from the start of a connection, and later from the first
+    /// byte of each request.
+    // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
+    pub request_header_timeout: Time<100, { 10 * MINUTE }, { millis(Config::HEAD_TIMEOUT) }>,
+    /// Maximum time between two pieces of a request body. Ten times as long for gRPC and AWS event streams over HTTP/2.
+    /// Responses are not limited.
+    pub request_body_timeout: Time<100, HOUR, { millis(Config::BODY_TIMEOUT) }>,
+    /// Maximum time in which a client reads nothing of a response, or of a WebSocket, that waits for it.
+    // Below 100 ms, a lost packet on a slow line would end a response.
+    pub send_timeout: Time<100, HOUR, { millis(Config::SEND_TIMEOUT) }>,
+    /// Maximum time that a connection stays open without a request. Keep this value above the idle timeout of load
+    /// balancers.
+    pub idle_timeout: Time<SECOND, HOUR, { millis(Config::IDLE_TIMEOUT) }>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["certificate", "key"]))]
+pub struct Tls {
+    /// The certificate chain (PEM file).
+    pub certificate: Option<PathBuf>,
+    /// The private key of the certificate (PEM file).
+    pub key: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admin {
+    /// IP:PORT. Without a token, an address other than loopback serves only public pages, such as health and metrics.
+    pub address: ListenAddr,
+    /// A file with the bearer token. The variable TOKENGAUGE_ADMIN_TOKEN takes precedence.
+    pub token_file: Option<PathBuf>,
+    /// Bearer token for the protected pages of the admin port, such as `/config`. Without a token, these pages are
+    /// served only on loopback.
+    #[serde(skip)]
+    pub token: Option<Secret>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { address: ListenAddr(ADMIN), token_file: None, token: None }
+    }
+}
+
+/// Resolves the listeners and the admin port. Flags replace the listeners of the file. The file is checked anyway.
+pub fn resolve(
+    written: &mut Option<List<Listener>>,
+    admin: &mut Admin,
+    layers: Layers<'_>,
+    errors: &mut ErrorCollector,
+) -> Vec<Config> {
+    if written.as_ref().is_some_and(List::is_written_empty) {
+        let message = format!("the list is empty; add a listener, or remove this key for {LISTEN}");
+        errors.add_key(NodeId::ROOT, "listeners", message);
+    }
+    let flags = &layers.args.listen;
+    let is_from_file = written.is_some() && flags.is_empty();
+    let at = |address| Listener { address: Some(address), ..Listener::default() };
+    let default = || [at(Address(listen::Address::Tcp(LISTEN)))].into_iter().collect();
+    let list = written.get_or_insert_with(default);
+    let mut listeners = resolve_all(list, errors);
+    if !flags.is_empty() {
+        *list = flags.iter().cloned().map(at).collect();
+        listeners = resolve_all(list, errors);
+    }
+    if let Some(tls) = tls_flags(layers.args, errors) {
+        apply_tls(&tls, list.iter_mut().zip(&mut listeners), errors);
+    }
+    self::admin(admin, layers, errors);
+    if let Some(message) = duplicate_address(&listeners, admin.address.0) {
+        match is_from_file {
+            true => errors.add_key(NodeId::ROOT, "listeners", message),
+            false => errors.add_outside_file("--listen", message),
+        }
+    }
+    listeners
+}
+
+/// Enables TLS on all TCP listeners. Unix sockets stay without TLS, and a warning lists them.
+fn apply_tls<'a>(
+    tls: &listen::Tls,
+    listeners: impl Iterator<Item = (&'a mut Spanned<Listener>, &'a mut Config)>,
+    errors: &mut ErrorCollector,
+) {
+    let mut has_tcp = false;
+    let mut without_tls = Vec::new();
+    for (written, listener) in listeners {
+        match &listener.address {
+            listen::Address::Tcp(_) => {
+                has_tcp = true;
+                let listen::Tls { certificate, key } = tls.clone();
+                written.value.tls = Some(Tls { certificate: Some(certificate), key: Some(key) });
+                listener.tls = Some(tls.clone());
+            }
+            listen::Address::Unix(path) => without_tls.push(path.display().to_string()),
+        }
+    }
+    if !has_tcp {
+        let message = "no listener has a TCP address, and Unix sockets have no TLS; remove the flag or add a TCP \
+                       listener";
+        errors.add_outside_file("--tls-cert", message);
+    } else if !without_tls.is_empty() {
+        let message = format!(
+            "Unix sockets have no TLS; served without TLS: {}; with TLS: all TCP listeners",
+            without_tls.join(", ")
+        );
+        errors.warn_outside_file("--tls-cert", message);
+    }
+}
+
+fn tls_flags(args: &RunArgs, errors: &mut ErrorCollector) -> Option<listen::Tls> {
+    let (flag, message) = match (args.tls_cert.clone(), args.tls_key.clone()) {
+        (Some(certificate), Some(key)) => return Some(listen::Tls { certificate, key }),
+        (Some(_), None) => ("--tls-cert", "the key is missing; add --tls-key"),
+        (None, Some(_)) => ("--tls-key", "the certificate is missing; add --tls-cert"),
+        (None, None) => return None,
+    };
+    errors.add_outside_file(flag, message);
+    None
+}
+
+/// Resolves all listeners, and removes the invalid ones.
+fn resolve_all(list: &mut List<Listener>, errors: &mut ErrorCollector) -> Vec<Config> {
+    let mut listeners = Vec::new();
+    list.retain_mut(|Spanned { value, node }| {
+        let listener = listener(value, *node, errors);
+        let is_valid = listener.is_some();
+        listeners.extend(listener);
+        is_valid
+    });
+    listeners
+}
+
+fn listener(value: &mut Listener, node: NodeId, errors: &mut ErrorCollector) -> Option<Config> {
+    let tls = value.tls.as_ref().and_then(|tls| {
+        let hint = "name a PEM file";
+        let certificate = errors.required(&tls.certificate, (node, "tls.certificate"), hint);
+        let key = errors.required(&tls.key, (node, "tls.key"), hint);
+        Some(listen::Tls { certificate: certificate?.clone(), key: key?.clone() })
+    });
+    let hint = "write the address to listen on, such as `address: 127.0.0.1:4000`";
+    let address = errors.required(&value.address, (node, "address"), hint)?.0.clone();
+    let default = value.max_connections.map_or(Config::MAX_REQUESTS, Int::get);
+    Some(Config {
+        tls,
+        max_connections: value.max_connections.get_or_insert_default().get(),
+        max_requests: value.max_requests.get_or_insert(Int::within(default)).get(),
+        head_timeout: value.request_header_timeout.get(),
+        body_timeout: value.request_body_timeout.get(),
+        send_timeout: value.send_timeout.get(),
+        idle_timeout: value.idle_timeout.get(),
+        // The routes answer and record requests beyond the limits of headers.
+        marks_large_headers: true,
+        ..Config::at(address)
+    })
+}
+
+/// Returns the error for the first address that is used twice. Port 0 may be used twice, because each listener gets a
+/// free port.
+fn duplicate_address(listeners: &[Config], admin: SocketAddr) -> Option<String> {
+    let is_ephemeral =
+        |address: &listen::Address| matches!(address, listen::Address::Tcp(tcp) if tcp.port() == 0);
+    let admin = listen::Address::Tcp(admin);
+    let mut used = vec![&admin];
+    for listener in listeners {
+        let address = &listener.address;
+        if used.contains(&address) && !is_ephemeral(address) {
+            let address = Address(address.clone());
+            return Some(format!(
+                "{address} is used twice, by two listeners or by a listener and the admin port; use another port"
+            ));
+        }
+        used.push(address);
+    }
+    None
+}
+
+fn admin(admin: &mut Admin, layers: Layers<'_>, errors: &mut ErrorCollector) {
+    admin.address = layers.args.admin.unwrap_or(admin.address);
+    if let Some(token) = (layers.environment)(TOKEN_VARIABLE) {
+        if !file::is_token(&token) {
+            let message = format!("not a valid bearer token; {}", file::TOKEN_HINT);
+            errors.add_outside_file(TOKEN_VARIABLE, message);
+        }
+        admin.token = Some(Secret::new(&token));
+        admin.token_file = None;
+    } else if let Some(path) = admin.token_file.as_ref().filter(|_| layers.read_secrets) {
+        match file::read_token(path) {
+            Ok(token) => admin.token = Some(token),
+            Err(message) => errors.add_key(NodeId::ROOT, "admin.token_file", message),
+        }
+    }
+}

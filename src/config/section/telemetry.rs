@@ -1,0 +1,195 @@
+//! Logs, OTLP export, and limits of the proxy's own resources.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::bounded::{Int, MINUTE, SECOND, Size, Time};
+use crate::config::errors::{ErrorCollector, NodeId};
+use crate::config::spanned::{List, Map, Spanned};
+use crate::config::value::HeaderValue;
+use crate::config::{Environment, ExportProtocol, LogFormat, LogLevel, RunArgs};
+use crate::forward::Propagator;
+use tokengauge_listen::HeaderLimits;
+use tokengauge_telemetry::config::GenAiNames;
+use tokengauge_telemetry::request_log::{self, Destination};
+use tokengauge_types::label;
+use tokengauge_types::url::Url;
+
+/// The proxy's own log, on standard error.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// The least severe level that is logged.
+    pub level: LogLevel,
+    /// The format of a line.
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["path"]))]
+pub struct RequestLog {
+    /// A file, or stdout.
+    pub path: Option<Destination>,
+    /// File rotation.
+    pub rotate: Rotation,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rotation {
+    /// Rotates a file when it reaches this size.
+    // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
+    pub size: Size<{ 1 << 20 }, { 1 << 40 }, { request_log::Rotation::DEFAULT.size }>,
+    /// Number of rotated files to keep. path.1 is the newest.
+    pub max_files: Int<0, 1_000, { request_log::Rotation::DEFAULT.keep as u64 }>,
+}
+
+/// At most 1,000 values of one label. The values of all labels multiply, and more would overload a backend.
+type LabelLimit<const DEFAULT: u64> = Int<1, 1_000, DEFAULT>;
+
+const LABEL_LIMITS: label::CardinalityLimits = label::CardinalityLimits::DEFAULT;
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CardinalityLimits {
+    /// Models.
+    pub models: LabelLimit<{ LABEL_LIMITS.models as u64 }>,
+    /// Providers.
+    pub providers: LabelLimit<{ LABEL_LIMITS.providers as u64 }>,
+    /// Finish reasons.
+    pub finish_reasons: LabelLimit<{ LABEL_LIMITS.finish_reasons as u64 }>,
+    /// Error types.
+    pub error_types: LabelLimit<{ LABEL_LIMITS.error_types as u64 }>,
+    /// Tenants.
+    pub tenants: LabelLimit<{ LABEL_LIMITS.tenants as u64 }>,
+    /// Variants.
+    pub variants: LabelLimit<{ LABEL_LIMITS.variants as u64 }>,
+    /// Whether rates and latencies also have labels for the length of prompt and response.
+    pub length_buckets: bool,
+}
+
+/// Settings of the key `otlp`. Each one takes precedence over the `OTEL_*` variable with the same meaning.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Otlp {
+    /// The collector's URL, for metrics and traces.
+    pub endpoint: Option<Url>,
+    /// The OTLP protocol.
+    pub protocol: Option<ExportProtocol>,
+    /// The interval of metric exports.
+    // Below 1 s the cost of exports outweighs their use. Above 5 min, 5-minute windows have no points.
+    pub interval: Option<Time<SECOND, { 5 * MINUTE }>>,
+    /// Additional headers of each export. For secrets, use OTEL_EXPORTER_OTLP_HEADERS: files have many readers.
+    pub headers: Map<HeaderValue>,
+    /// Which names of the standard gen_ai.* metrics are exported.
+    pub genai_names: Option<GenAiNames>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Maximum memory for observing all requests together. One half is for bytes that wait to be parsed, and the other
+    /// half for the parsers. Above the limit, bytes are forwarded unobserved.
+    // At least one full shard. 4 GiB is more than a sidecar ever has. The default is, for bytes that wait, three times
+    // the data of half a second at 100,000 chunks of 300 bytes per second; and for parsers, 1,000 concurrent gzip
+    // streams. With 5,000 open streams, the process stays below 256 MiB, the memory limit of a sidecar.
+    pub observer_memory: Size<{ 1 << 20 }, { 4 << 30 }, { 96 << 20 }>,
+    /// Maximum number of header lines of a request or a response.
+    pub header_lines: Int<50, 2_000, { HeaderLimits::MAX_LINES as u64 }>,
+    /// Maximum size of the headers of a request or a response.
+    // Most servers accept 8 KiB. The buffers of an HTTP/1 connection grow with the limit.
+    pub header_size: Size<{ 8 << 10 }, { 1 << 20 }, { HeaderLimits::MAX_BYTES as u64 }>,
+}
+
+impl Limits {
+    pub fn headers(&self) -> HeaderLimits {
+        HeaderLimits { max_lines: self.header_lines.get(), max_bytes: self.header_size.get() }
+    }
+}
+
+impl CardinalityLimits {
+    pub fn resolve(&self) -> label::CardinalityLimits {
+        label::CardinalityLimits {
+            error_types: self.error_types.get(),
+            finish_reasons: self.finish_reasons.get(),
+            models: self.models.get(),
+            providers: self.providers.get(),
+            tenants: self.tenants.get(),
+            variants: self.variants.get(),
+            length_buckets: self.length_buckets,
+        }
+    }
+}
+
+impl Otlp {
+    pub(in crate::config) fn check(&self, errors: &mut ErrorCollector) {
+        for (name, Spanned { node, .. }) in self.headers.iter() {
+            if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+                errors.add(*node, "not a valid header name; write a name such as x-api-key");
+            }
+        }
+    }
+}
+
+impl RequestLog {
+    /// Applies the flag, and resolves the settings. `None` disables the request log.
+    pub(in crate::config) fn resolve(
+        written: &mut Option<Self>,
+        args: &RunArgs,
+        errors: &mut ErrorCollector,
+    ) -> Option<request_log::Config> {
+        if let Some(flag) = &args.request_log {
+            written.get_or_insert_default().path = Some(flag.clone());
+        }
+        let log = written.as_ref()?;
+        let hint = "write the path of a file, or stdout";
+        let path = errors.required(&log.path, (NodeId::ROOT, "request_log.path"), hint)?;
+        Some(request_log::Config {
+            destination: path.clone(),
+            rotate: request_log::Rotation {
+                size: log.rotate.size.get() as u64,
+                keep: log.rotate.max_files.get(),
+            },
+        })
+    }
+}
+
+/// Completes the trace header formats, and returns the unknown values of `OTEL_PROPAGATORS`. The file takes precedence
+/// over the variable.
+pub fn resolve_propagators(
+    written: &mut Option<List<Propagator>>,
+    environment: Environment<'_>,
+    errors: &mut ErrorCollector,
+) -> Vec<String> {
+    let mut ignored = Vec::new();
+    let list = written.get_or_insert_with(|| match environment("OTEL_PROPAGATORS") {
+        Some(list) => parse_propagators(&list, &mut ignored).into_iter().collect(),
+        None => Propagator::DEFAULT.into_iter().collect(),
+    });
+    let mut known = Vec::new();
+    for Spanned { value, node } in list.iter() {
+        if known.contains(value) {
+            errors.add(*node, format!("{} is listed twice; remove one", value.as_str()));
+        }
+        known.push(*value);
+    }
+    ignored
+}
+
+/// Parses `OTEL_PROPAGATORS`. Unknown words are ignored, as the OpenTelemetry specification demands, and added to
+/// `ignored` for the log.
+fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
+    let mut propagators = Vec::new();
+    for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let matches = |propagator: &Propagator| propagator.as_str().eq_ignore_ascii_case(word);
+        match Propagator::ALL.into_iter().find(matches) {
+            Some(propagator) if propagators.contains(&propagator) => {}
+            Some(propagator) => propagators.push(propagator),
+            // The OpenTelemetry specification uses `none` for an empty list.
+            None if word.eq_ignore_ascii_case("none") => {}
+            None => ignored.push(word.to_owned()),
+        }
+    }
+    propagators
+}
