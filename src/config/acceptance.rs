@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::deserialize;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::file;
+use super::load::tidy;
 use super::section::Version;
 use super::spanned::{Map, Spanned};
 use super::value::DurationValue;
@@ -127,7 +128,7 @@ fn parse_acceptance(text: &str, path: &Path) -> Result<Acceptance, ConfigErrors>
 
 /// The JSON Schema of the file.
 pub fn acceptance_schema() -> Schema {
-    schema_for!(File)
+    tidy(schema_for!(File), "tokengauge limits of a run")
 }
 
 fn resolve(file: File, errors: &mut ErrorCollector) -> Acceptance {

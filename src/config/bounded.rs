@@ -30,6 +30,12 @@ pub const MINUTE: u64 = 60 * SECOND;
 pub const HOUR: u64 = 60 * MINUTE;
 pub const DAY: u64 = 24 * HOUR;
 
+/// Schema keyword with the range of a time or a size, for the reference page.
+pub const RANGE: &str = "x-range";
+
+/// Schema keyword with the default of an optional value, for the reference page.
+pub const DEFAULT_IF_SET: &str = "x-default";
+
 /// Converts a constant to the unit of [`Time`].
 pub const fn millis(time: Duration) -> u64 {
     time.as_secs() * SECOND + time.subsec_millis() as u64
@@ -123,7 +129,7 @@ where
     }
 }
 
-impl<T: JsonSchema, const MIN: u64, const MAX: u64, const DEFAULT: u64> JsonSchema
+impl<T: JsonSchema + Quantity, const MIN: u64, const MAX: u64, const DEFAULT: u64> JsonSchema
     for Bounded<T, MIN, MAX, DEFAULT>
 {
     fn inline_schema() -> bool {
@@ -136,9 +142,15 @@ impl<T: JsonSchema, const MIN: u64, const MAX: u64, const DEFAULT: u64> JsonSche
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = T::json_schema(generator);
+        let [min, max, default] = [MIN, MAX, DEFAULT].map(T::from_units);
         if schema.get("type").is_some_and(|kind| kind == "integer") {
             schema.insert("minimum".to_owned(), MIN.into());
             schema.insert("maximum".to_owned(), MAX.into());
+        } else {
+            schema.insert(RANGE.to_owned(), format!("`{min}` to `{max}`").into());
+        }
+        if DEFAULT != MIN {
+            schema.insert(DEFAULT_IF_SET.to_owned(), default.to_string().into());
         }
         schema
     }

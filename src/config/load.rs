@@ -6,6 +6,7 @@ use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, schema_for};
 use serde_json::Value;
 
+use super::bounded::{DEFAULT_IF_SET, RANGE};
 use super::deserialize;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::resolve::resolve;
@@ -94,34 +95,55 @@ pub fn prices_schema() -> Schema {
     tidy(schema_for!(PriceFile), "tokengauge prices")
 }
 
-/// Sets the title, and removes details of the Rust types: integer formats, defaults of whole sections, and `null`, which
-/// means the same as no key.
-fn tidy(mut schema: Schema, title: &str) -> Schema {
+/// Sets the title, and removes what only the reference page shows, links, and defaults of whole sections.
+pub(super) fn tidy(mut schema: Schema, title: &str) -> Schema {
     schema.insert("title".to_owned(), title.into());
+    RecursiveTransform(remove_null).transform(&mut schema);
     let mut without_details = RecursiveTransform(|schema: &mut Schema| {
         if schema.get("default").is_some_and(|value| value.is_null() || value.is_object()) {
             schema.remove("default");
         }
-        schema.remove("format");
-        if let Some(Value::Array(types)) = schema.get_mut("type") {
-            types.retain(|name| name != "null");
-            if let [only] = types.as_slice() {
-                let only = only.clone();
-                schema.insert("type".to_owned(), only);
-            }
+        for detail in ["format", RANGE, DEFAULT_IF_SET] {
+            schema.remove(detail);
         }
-        let is_null = |schema: &Value| schema.get("type").is_some_and(|name| name == "null");
-        if let Some(Value::Array(any)) = schema.get_mut("anyOf")
-            && let Some(index) = any.iter().position(is_null)
-        {
-            any.remove(index);
-            if let [Value::Object(only)] = any.as_mut_slice() {
-                let only = std::mem::take(only);
-                schema.remove("anyOf");
-                only.into_iter().for_each(|(key, value)| drop(schema.insert(key, value)));
-            }
+        if let Some(Value::String(text)) = schema.get_mut("description") {
+            *text = without_links(text);
         }
     });
     without_details.transform(&mut schema);
     schema
+}
+
+/// Removes `null` from the types of an optional value, because it means the same as no key.
+pub(super) fn remove_null(schema: &mut Schema) {
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            schema.insert("type".to_owned(), only);
+        }
+    }
+    let is_null = |schema: &Value| schema.get("type").is_some_and(|name| name == "null");
+    if let Some(Value::Array(any)) = schema.get_mut("anyOf")
+        && let Some(index) = any.iter().position(is_null)
+    {
+        any.remove(index);
+        if let [Value::Object(only)] = any.as_mut_slice() {
+            let only = std::mem::take(only);
+            schema.remove("anyOf");
+            only.into_iter().for_each(|(key, value)| drop(schema.insert(key, value)));
+        }
+    }
+}
+
+/// Returns one line of text, with the labels of Markdown links instead of the links.
+fn without_links(text: &str) -> String {
+    let mut plain = text.replace('\n', " ");
+    while let Some((before, after)) = plain.split_once("](")
+        && let Some((start, label)) = before.rsplit_once('[')
+        && let Some((_, end)) = after.split_once(')')
+    {
+        plain = format!("{start}{label}{end}");
+    }
+    plain
 }

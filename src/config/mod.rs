@@ -132,7 +132,7 @@ impl Config {
 
     /// The file that stores error budgets across restarts.
     pub fn slo_state(&self) -> Option<&PathBuf> {
-        self.file.slo_state.as_ref()?.path.as_ref()
+        self.file.slo_state.as_ref()?.path.as_ref().map(|path| &path.0)
     }
 
     /// Trace header formats, in order of precedence.

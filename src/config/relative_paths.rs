@@ -10,17 +10,15 @@ use tokengauge_telemetry::request_log::Destination;
 pub(super) fn resolve(file: &mut File, folder: &Path) {
     let in_folder = |path: &mut PathBuf| *path = folder.join(&path);
     let listeners = file.listeners.iter_mut().flat_map(|list| list.iter_mut());
-    for tls in listeners.filter_map(|listener| listener.value.tls.as_mut()) {
-        tls.certificate.as_mut().map(in_folder);
-        tls.key.as_mut().map(in_folder);
-    }
-    file.admin.token_file.as_mut().map(in_folder);
-    for upstream in file.upstreams.iter_mut().flat_map(|map| map.values_mut()) {
-        upstream.value.ca_file.as_mut().map(in_folder);
-    }
-    file.tokenizers.values_mut().for_each(|tokenizer| in_folder(&mut tokenizer.value));
-    file.slo_state.as_mut().and_then(|state| state.path.as_mut()).map(in_folder);
-    file.cost.prices.as_mut().map(in_folder);
+    let tls = listeners.filter_map(|listener| listener.value.tls.as_mut());
+    let upstreams = file.upstreams.iter_mut().flat_map(|map| map.values_mut());
+    tls.flat_map(|tls| [&mut tls.certificate, &mut tls.key])
+        .chain(upstreams.map(|upstream| &mut upstream.value.ca_file))
+        .chain(file.slo_state.as_mut().map(|state| &mut state.path))
+        .chain([&mut file.admin.token_file, &mut file.cost.prices])
+        .flatten()
+        .chain(file.tokenizers.values_mut().map(|tokenizer| &mut tokenizer.value))
+        .for_each(|path| in_folder(&mut path.0));
     if let Some(Destination::File(path)) =
         file.request_log.as_mut().and_then(|log| log.path.as_mut())
     {

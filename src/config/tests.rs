@@ -746,7 +746,7 @@ fn an_empty_token_variable_does_not_replace_the_token_file() {
     );
     let config = with(&file, RunArgs::default(), &[("TOKENGAUGE_ADMIN_TOKEN", "")]).unwrap();
     assert_eq!(config.file.admin.token, Some(Secret::new("from-file")));
-    assert_eq!(config.file.admin.token_file, Some(token));
+    assert_eq!(config.file.admin.token_file, Some(value::FilePath(token)));
 }
 
 #[test]
@@ -861,9 +861,8 @@ fn connections_remain_to_reject_requests_unless_their_limit_is_set() {
     }
 }
 
-#[test]
-fn prints_every_key() {
-    let file = "\
+/// A file with every key.
+const EVERY_KEY: &str = "\
 version: 1
 listeners:
   - {address: 127.0.0.1:1, tls: {certificate: c.pem, key: k.pem}, max_connections: 5, max_requests: 9,
@@ -901,7 +900,10 @@ log: {level: error, format: json}
 request_log: {path: stdout, rotate: {size: 2MiB, max_files: 0}}
 workload_drift: {baseline: yesterday, sample_size: 300}
 ";
-    let config = text(file).unwrap();
+
+#[test]
+fn prints_every_key() {
+    let config = text(EVERY_KEY).unwrap();
     let printed = config.yaml.clone();
     assert!(!printed.contains("s3cret") && printed.contains("***"), "{printed}");
     let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
@@ -916,7 +918,7 @@ workload_drift: {baseline: yesterday, sample_size: 300}
     for path in &stated {
         let last = path.rsplit('.').next().unwrap().trim_end_matches("[]");
         assert!(
-            last == "*" || last == "token_file" || file.contains(last),
+            last == "*" || last == "token_file" || EVERY_KEY.contains(last),
             "{path} is not in this test"
         );
     }
@@ -944,6 +946,139 @@ fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Va
         walk(root, &target["additionalProperties"], &format!("{path}.*"), see);
     } else {
         see(path, schema);
+    }
+}
+
+/// Begins a generated table, followed by its top-level keys.
+const TABLE: &str =
+    "<!-- keys, made of the doc comments by `CONFIG_PAGE=write cargo test --lib config`: ";
+const END_OF_TABLE: &str = "<!-- end of keys -->\n";
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "regenerates the page on demand")]
+fn the_reference_page_has_the_keys_of_the_program() {
+    let file = repository("docs/reference/configuration.md");
+    let page = std::fs::read_to_string(&file).unwrap();
+    let rows = reference_rows();
+    let mut parts = page.split(TABLE);
+    let mut made = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (keys, rest) = part.split_once(" -->\n").unwrap();
+        let (_, after) = rest.split_once(END_OF_TABLE).unwrap();
+        made += &format!(
+            "{TABLE}{keys} -->\n| Key | Type | Default | Reloadable | Description |\n|---|---|---|---|---|\n"
+        );
+        let is_here = |path: &str| keys.split(' ').any(|key| key == top_level(path));
+        rows.iter().filter(|(path, _)| is_here(path)).for_each(|(_, row)| made += row);
+        made += &(END_OF_TABLE.to_owned() + after);
+    }
+    if std::env::var("CONFIG_PAGE").is_ok_and(|it| it == "write") {
+        std::fs::write(&file, &made).unwrap();
+    }
+    let page = std::fs::read_to_string(&file).unwrap();
+    assert!(page == made, "CONFIG_PAGE=write cargo test --lib config regenerates the page");
+}
+
+fn top_level(path: &str) -> &str {
+    path.split(['.', '[']).next().unwrap()
+}
+
+/// Returns the path and the row of each key, in the order of the structs.
+fn reference_rows() -> Vec<(String, String)> {
+    let mut schema = schemars::schema_for!(File);
+    let mut without_null = schemars::transform::RecursiveTransform(load::remove_null);
+    schemars::transform::Transform::transform(&mut without_null, &mut schema);
+    let schema = schema.to_value();
+    let mut rows = Vec::new();
+    collect_rows(&schema, ("", &schema, "none"), "", &mut rows);
+    let mut errors = errors::ErrorCollector::default();
+    let printed = yaml::parse(&text(EVERY_KEY).unwrap().yaml, &mut errors).unwrap();
+    let mut order = Vec::new();
+    list_keys(&printed, "", &mut order);
+    rows.sort_by_key(|(path, _)| order.iter().position(|key| key == path).expect(path));
+    rows
+}
+
+/// Adds the paths below `node` in file order, without names and numbers of entries.
+fn list_keys(node: &yaml::Node, path: &str, order: &mut Vec<String>) {
+    order.push(path.to_owned());
+    match &node.kind {
+        yaml::Kind::Null | yaml::Kind::Scalar { .. } => {}
+        yaml::Kind::List(items) => {
+            items.iter().for_each(|item| list_keys(item, &format!("{path}[]"), order));
+        }
+        yaml::Kind::Section(entries) => {
+            let is_map = ["upstreams", "tokenizers", "otlp.headers"].contains(&path);
+            if is_map {
+                order.push(format!("{path}.*"));
+            }
+            for (key, value) in entries {
+                let key = if is_map { "*" } else { &key.text };
+                list_keys(value, &errors::join_path(path, key), order);
+            }
+        }
+    }
+}
+
+/// Adds a row for each value below a key with this path, schema and default. `description` is that of the key.
+fn collect_rows(
+    root: &Value,
+    (path, schema, default): (&str, &Value, &str),
+    description: &str,
+    rows: &mut Vec<(String, String)>,
+) {
+    let pointer = schema["$ref"].as_str().map(|pointer| pointer.trim_start_matches('#'));
+    let target = pointer.map_or(schema, |pointer| root.pointer(pointer).unwrap());
+    let default = match &schema["default"] {
+        Value::String(text) => format!("`{text}`"),
+        Value::Array(words) if !words.is_empty() => format!("`{}`", words[0].as_str().unwrap()),
+        number @ (Value::Number(_) | Value::Bool(_)) => format!("`{number}`"),
+        Value::Null | Value::Array(_) | Value::Object(_) => {
+            schema["x-default"].as_str().map_or(default.to_owned(), |text| format!("`{text}`"))
+        }
+    };
+    if let Some(properties) = target["properties"].as_object() {
+        for (name, schema) in properties {
+            let is_required =
+                target["required"].as_array().is_some_and(|keys| keys.contains(&(**name).into()));
+            let default = if is_required { "required" } else { "none" };
+            let description = schema["description"].as_str().unwrap_or_default();
+            let path = errors::join_path(path, name);
+            collect_rows(root, (&path, schema, default), description, rows);
+        }
+    } else if target["items"].is_object() {
+        let entry = (&*format!("{path}[]"), &target["items"], &*default);
+        collect_rows(root, entry, description, rows);
+    } else if target["additionalProperties"].is_object() {
+        let entry = (&*format!("{path}.*"), &target["additionalProperties"], &*default);
+        collect_rows(root, entry, description, rows);
+    } else {
+        let reloadable = if RESTART_KEYS.contains(&top_level(path)) { "no" } else { "yes" };
+        let (kind, description) = (kind_of(target), description.replace('\n', " "));
+        let row = format!("| `{path}` | {kind} | {default} | {reloadable} | {description} |\n");
+        rows.push((path.to_owned(), row));
+    }
+}
+
+/// Returns the type of a value, with its range.
+fn kind_of(schema: &Value) -> String {
+    let format = schema["format"].as_str().filter(|format| !format.contains("int"));
+    let is_name = schema["enum"].is_array() || schema["oneOf"].is_array();
+    let kind = match schema["type"].as_str() {
+        _ if is_name => "name",
+        _ if format.is_some_and(|format| format != "double") => format.unwrap(),
+        Some("integer" | "number") => "number",
+        Some("boolean") => "boolean",
+        _ => "text",
+    };
+    match (&schema["x-range"], &schema["minimum"], &schema["maximum"]) {
+        (Value::String(range), ..) => format!("{kind}, {range}"),
+        (_, Value::Number(min), Value::Number(max))
+            if min.is_u64() && max.is_u64() && min != max =>
+        {
+            format!("{kind}, {min} to {max}")
+        }
+        _ => kind.to_owned(),
     }
 }
 

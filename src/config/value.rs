@@ -53,7 +53,13 @@ impl fmt::Display for Address {
     }
 }
 
-serde_as_str!(Address, { "type": "string" });
+serde_as_str!(Address, { "type": "string", "format": "address" });
+
+/// The path of a file.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(transparent)]
+#[schemars(inline, extend("format" = "path"))]
+pub struct FilePath(pub PathBuf);
 
 /// The engine to expect, or `auto` to detect it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

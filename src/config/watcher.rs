@@ -122,7 +122,16 @@ fn files_of(config: &Config) -> Vec<PathBuf> {
     let scrapes = config.scrapes.iter().map(|scrape| &scrape.to);
     let authorities = config.upstreams.iter().chain(scrapes);
     let authorities = authorities.filter_map(|server| server.ca_file.as_ref());
-    config.file.cost.prices.iter().chain(tls).chain(authorities).cloned().collect()
+    config
+        .file
+        .cost
+        .prices
+        .iter()
+        .map(|path| &path.0)
+        .chain(tls)
+        .chain(authorities)
+        .cloned()
+        .collect()
 }
 
 fn with_digest(path: PathBuf) -> (PathBuf, Digest) {

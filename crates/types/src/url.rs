@@ -128,7 +128,7 @@ impl fmt::Display for Url {
     }
 }
 
-crate::serde_as_str!(Url, { "type": "string", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" });
+crate::serde_as_str!(Url, { "type": "string", "format": "URL", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" });
 
 /// Location of an HTTP endpoint: a path on the upstream's host, or a URL on another host.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -163,7 +163,7 @@ impl fmt::Display for PathOrUrl {
     }
 }
 
-crate::serde_as_str!(PathOrUrl, { "type": "string", "pattern": "^(https?://[^/?#@]+)?(/[^?#]*)?$" });
+crate::serde_as_str!(PathOrUrl, { "type": "string", "format": "path or URL", "pattern": "^(https?://[^/?#@]+)?(/[^?#]*)?$" });
 
 /// Value of the `--upstream` option.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -107,7 +107,7 @@ impl fmt::Display for DurationValue {
     }
 }
 
-crate::serde_as_str!(DurationValue, { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" });
+crate::serde_as_str!(DurationValue, { "type": "string", "format": "time", "pattern": "^[0-9]+(ms|s|m|h|d)$" });
 
 /// A timeout: a [`DurationValue`], or `off` for no timeout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -136,7 +136,7 @@ impl fmt::Display for TimeLimit {
     }
 }
 
-crate::serde_as_str!(TimeLimit, { "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h|d))$" });
+crate::serde_as_str!(TimeLimit, { "type": "string", "format": "time or `off`", "pattern": "^(off|[0-9]+(ms|s|m|h|d))$" });
 
 /// An address to listen on: `IP:PORT`, such as `127.0.0.1:4001`, or `localhost:PORT`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -170,7 +170,7 @@ impl fmt::Display for ListenAddr {
     }
 }
 
-crate::serde_as_str!(ListenAddr, { "type": "string" });
+crate::serde_as_str!(ListenAddr, { "type": "string", "format": "address" });
 
 /// An amount of money without a currency, such as `2.5`. From 0 to [`Self::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -254,6 +254,7 @@ impl FromStr for Ratio {
 }
 
 crate::deserialize_from_str!(Ratio, {
+    "format": "ratio",
     "anyOf": [
         { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?%?$" },
         { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 }
@@ -294,7 +295,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-crate::serde_as_str!(ByteSize, { "type": "string", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
+crate::serde_as_str!(ByteSize, { "type": "string", "format": "size", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
 
 /// The threshold of an SLO: a duration such as `2s`, or a number of tokens per second, depending on the indicator
 /// (SLI).
@@ -319,6 +320,7 @@ impl Serialize for ThresholdValue {
 }
 
 crate::deserialize_from_str!(ThresholdValue, {
+    "format": "time or number",
     "anyOf": [
         { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$|^[0-9]+(\\.[0-9]+)?$" },
         { "type": "number", "exclusiveMinimum": 0 }

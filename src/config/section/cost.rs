@@ -1,6 +1,6 @@
 //! Budgets, and prices, which are in a separate file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::config::deserialize;
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::file;
 use crate::config::spanned::{List, Spanned};
-use crate::config::value::{Currency, MoneyAmount};
+use crate::config::value::{Currency, FilePath, MoneyAmount};
 use tokengauge_measure::cost::{self, BudgetLimit, Costs, Day, HardwareCost, Prices};
 use tokengauge_types::label::{GlobPattern, Label};
 
@@ -25,8 +25,8 @@ const MAX_PRICES: usize = 1_000;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cost {
-    /// The price file.
-    pub prices: Option<PathBuf>,
+    /// Price file.
+    pub prices: Option<FilePath>,
     /// Usage budgets. Usage is counted, never enforced.
     pub budgets: List<Budget>,
 }
@@ -35,20 +35,20 @@ pub struct Cost {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Budget {
-    /// Name in metrics and alerts.
+    /// Name in metrics and alerts; must be unique. At most 256 budgets.
     pub name: Option<String>,
-    /// A tenant, in which * matches any text. Without this key, all tenants count.
+    /// Only calls of this tenant; `*` matches any text.
     pub tenant: Option<String>,
-    /// The name of a route. Without this key, all routes count.
+    /// Only calls of this route.
     pub route: Option<String>,
-    /// The requested model, in which * matches any text. Without this key, all models count.
+    /// Only calls that request this model; `*` matches any text.
     pub model: Option<String>,
     /// Money to spend within the window.
     pub money: Option<Money>,
-    /// Tokens to use within the window, input plus output.
+    /// Input and output tokens for the window.
     #[schemars(range(min = 1))]
     pub tokens: Option<u64>,
-    /// The rolling window, 1h to 90d.
+    /// Rolling window.
     pub window: BudgetWindow,
 }
 
@@ -56,9 +56,9 @@ pub struct Budget {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["amount", "currency"]))]
 pub struct Money {
-    /// The amount.
+    /// Amount for the window. A budget has either `money` or `tokens`.
     pub amount: Option<MoneyAmount>,
-    /// ISO 4217 code. Only requests with a price in this currency count.
+    /// ISO 4217 code. Only calls with a price in this currency count; amounts are not converted.
     pub currency: Option<Currency>,
 }
 
@@ -121,7 +121,7 @@ pub struct Gpu {
 }
 
 pub fn resolve(cost: &mut Cost, routes: &[String], errors: &mut ErrorCollector) -> Costs {
-    let prices = cost.prices.as_deref().map(|file| read_prices(file, routes, errors));
+    let prices = cost.prices.as_ref().map(|file| read_prices(&file.0, routes, errors));
     Costs { prices: prices.unwrap_or_default(), budgets: budgets(cost, routes, errors) }
 }
 

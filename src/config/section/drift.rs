@@ -22,9 +22,10 @@ const MAX_BYTES: u64 = 8 << 20;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkloadDrift {
-    /// The baseline: first, yesterday, off, or a file that was saved from /drift of the admin port.
+    /// [Baseline](../explanation/drift.md#baseline) of lengths: `first`, `yesterday`, a file saved from `/drift` of the
+    /// admin port (write `./first` for a file of that name), or `off`.
     pub baseline: BaselineChoice,
-    /// Number of recent requests per model and route that are compared, and number of requests in the baseline first.
+    /// Latest requests that are compared, and size of the baseline `first`.
     pub sample_size: Int<200, 10_000, { Config::DEFAULT_EXCHANGES as u64 }>,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Display for BaselineChoice {
     }
 }
 
-serde_as_str!(BaselineChoice, { "type": "string" });
+serde_as_str!(BaselineChoice, { "type": "string", "format": "word or path" });
 
 pub fn resolve(written: &WorkloadDrift, errors: &mut ErrorCollector) -> Config {
     let baseline = match &written.baseline {

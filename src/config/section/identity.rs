@@ -27,9 +27,10 @@ pub struct Identity {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["headers"]))]
 pub struct Source {
-    /// Names of headers. The first header that is present is used.
+    /// Names of headers, at most 8. The first one that is present is used.
     pub headers: Option<List<String>>,
-    /// Whether to replace the value by its hash. Required if the header holds a credential.
+    /// Whether to replace the value by 16 hexadecimal digits of its HMAC-SHA-256. `TOKENGAUGE_IDENTITY_KEY` is the key;
+    /// without it, guessable names can be recovered. Required for headers that can hold a credential.
     pub hash: bool,
 }
 

@@ -1,7 +1,6 @@
 //! Listeners of the data path, and the admin port.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +9,7 @@ use super::Layers;
 use crate::config::bounded::{HOUR, Int, MINUTE, SECOND, Time, millis};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{List, Spanned};
-use crate::config::value::{Address, ListenAddr};
+use crate::config::value::{Address, FilePath, ListenAddr};
 use crate::config::{RunArgs, Secret, file};
 use tokengauge_listen::{self as listen, Config};
 
@@ -27,27 +26,30 @@ const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
 pub struct Listener {
-    /// IP:PORT, or unix:/path for a Unix socket.
+    /// `IP:PORT`, `localhost:PORT` (127.0.0.1) or `unix:/path`. Without `listeners`, it is `127.0.0.1:4000`. Flag
+    /// `--listen`.
     pub address: Option<Address>,
     /// Serve TLS.
     pub tls: Option<Tls>,
-    /// Maximum number of open connections. A further connection replaces the one that has waited longest for a request.
+    /// Maximum open connections. For a further one, the connection that has waited longest for a request is closed and
+    /// counted in `tokengauge.self.connections.evicted`. If every connection has a request, new ones wait in the
+    /// kernel's backlog.
     pub max_connections: Option<Int<1, 1_000_000, { Config::MAX_CONNECTIONS as u64 }>>,
-    /// Maximum number of requests in flight. Further requests get status 503, except those of clients with less than an
-    /// equal share. Defaults to max_connections if that is set, and otherwise to 8192.
-    pub max_requests: Option<Int<1, 1_000_000>>,
-    /// Maximum time to receive the headers of an HTTP/1 request: from the start of a connection, and later from the first
-    /// byte of each request.
+    /// Maximum requests in flight, including WebSockets. Where `max_connections` is set, its value is the default.
+    /// Further ones get status 503 with `Retry-After: 1`, except those of [small clients](#fair-share-of-requests).
+    pub max_requests: Option<Int<1, 1_000_000, { Config::MAX_REQUESTS as u64 }>>,
+    /// Maximum time to receive the headers of an HTTP/1 request.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
     pub request_header_timeout: Time<100, { 10 * MINUTE }, { millis(Config::HEAD_TIMEOUT) }>,
-    /// Maximum time between two pieces of a request body. Ten times as long for gRPC and AWS event streams over HTTP/2.
-    /// Responses are not limited.
+    /// Maximum time between two pieces of a request body. For gRPC and AWS event streams over HTTP/2, ten times as
+    /// long, and each part of the response starts the time again.
     pub request_body_timeout: Time<100, HOUR, { millis(Config::BODY_TIMEOUT) }>,
-    /// Maximum time in which a client reads nothing of a response, or of a WebSocket, that waits for it.
+    /// Maximum time in which a client reads nothing of the data that waits for it. Then the proxy ends the response,
+    /// HTTP/2 stream or WebSocket. A client that reads 64 KiB in this time is not ended. nginx has the same default.
     // Below 100 ms, a lost packet on a slow line would end a response.
     pub send_timeout: Time<100, HOUR, { millis(Config::SEND_TIMEOUT) }>,
-    /// Maximum time that a connection stays open without a request. Keep this value above the idle timeout of load
-    /// balancers.
+    /// How long a connection without a request stays open. Keep it above the idle timeout of a load balancer in front
+    /// (60 s by default at AWS, Azure and nginx), or it sometimes responds 502.
     pub idle_timeout: Time<SECOND, HOUR, { millis(Config::IDLE_TIMEOUT) }>,
 }
 
@@ -55,19 +57,21 @@ pub struct Listener {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["certificate", "key"]))]
 pub struct Tls {
-    /// The certificate chain (PEM file).
-    pub certificate: Option<PathBuf>,
-    /// The private key of the certificate (PEM file).
-    pub key: Option<PathBuf>,
+    /// PEM file with the certificate chain, for TLS with HTTP/1.1 and HTTP/2 by ALPN. Flag `--tls-cert`, for all TCP
+    /// listeners.
+    pub certificate: Option<FilePath>,
+    /// PEM file with the private key. Flag `--tls-key`.
+    pub key: Option<FilePath>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admin {
-    /// IP:PORT. Without a token, an address other than loopback serves only public pages, such as health and metrics.
+    /// `IP:PORT` or `localhost:PORT` (127.0.0.1) of the [admin port](admin-api.md). On an address other than loopback,
+    /// only the [open endpoints](admin-api.md#access) are served unless a token is set. Flag `--admin`.
     pub address: ListenAddr,
-    /// A file with the bearer token. The variable TOKENGAUGE_ADMIN_TOKEN takes precedence.
-    pub token_file: Option<PathBuf>,
+    /// File with the bearer token of the admin port. `TOKENGAUGE_ADMIN_TOKEN` takes precedence.
+    pub token_file: Option<FilePath>,
     /// Bearer token for the protected pages of the admin port, such as `/config`. Without a token, these pages are
     /// served only on loopback.
     #[serde(skip)]
@@ -127,7 +131,8 @@ fn apply_tls<'a>(
             listen::Address::Tcp(_) => {
                 has_tcp = true;
                 let listen::Tls { certificate, key } = tls.clone();
-                written.value.tls = Some(Tls { certificate: Some(certificate), key: Some(key) });
+                let [certificate, key] = [certificate, key].map(|path| Some(FilePath(path)));
+                written.value.tls = Some(Tls { certificate, key });
                 listener.tls = Some(tls.clone());
             }
             listen::Address::Unix(path) => without_tls.push(path.display().to_string()),
@@ -174,7 +179,7 @@ fn listener(value: &mut Listener, node: NodeId, errors: &mut ErrorCollector) -> 
         let hint = "name a PEM file";
         let certificate = errors.required(&tls.certificate, (node, "tls.certificate"), hint);
         let key = errors.required(&tls.key, (node, "tls.key"), hint);
-        Some(listen::Tls { certificate: certificate?.clone(), key: key?.clone() })
+        Some(listen::Tls { certificate: certificate?.0.clone(), key: key?.0.clone() })
     });
     let hint = "write the address to listen on, such as `address: 127.0.0.1:4000`";
     let address = errors.required(&value.address, (node, "address"), hint)?.0.clone();
@@ -222,7 +227,7 @@ fn admin(admin: &mut Admin, layers: Layers<'_>, errors: &mut ErrorCollector) {
         }
         admin.token = Some(Secret::new(&token));
         admin.token_file = None;
-    } else if let Some(path) = admin.token_file.as_ref().filter(|_| layers.read_secrets) {
+    } else if let Some(FilePath(path)) = admin.token_file.as_ref().filter(|_| layers.read_secrets) {
         match file::read_token(path) {
             Ok(token) => admin.token = Some(token),
             Err(message) => errors.add_key(NodeId::ROOT, "admin.token_file", message),

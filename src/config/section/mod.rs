@@ -3,14 +3,13 @@
 //!
 //! Each section checks its values, and converts them to the configuration of the module that uses them.
 
-use std::path::PathBuf;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounded::{Bounded, HOUR, SECOND, Time};
 use super::errors::{ErrorCollector, NodeId, suggestion};
 use super::spanned::{List, Map};
+use super::value::FilePath;
 use super::{Environment, RunArgs};
 use crate::forward::Propagator;
 use crate::forward::TraceHeaders;
@@ -35,7 +34,7 @@ const MAX_NAME: usize = 64;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct File {
-    /// The version of this format: 1, which is also the default.
+    /// Version of the format. Default: the newest.
     #[schemars(range(min = 1, max = 1))]
     pub version: Version,
     /// Addresses that accept client connections.
@@ -50,9 +49,9 @@ pub struct File {
     /// Service level objectives, each with an error budget and burn rates. Without this key, default SLOs apply. An
     /// empty list disables all SLOs.
     pub slos: Option<List<slos::Slo>>,
-    /// Tokenizers of models that are not built in. Each key is a model name, in which * matches any text. Each value is
-    /// the path of a tokenizer.json.
-    pub tokenizers: Map<PathBuf>,
+    /// `tokenizer.json` of the models that match the pattern (Hugging Face `tokenizers`: BPE, Unigram, WordPiece,
+    /// WordLevel). Read again at each reload.
+    pub tokenizers: Map<FilePath>,
     /// Storage of error budgets across restarts. Without this key, each start begins with full budgets.
     pub slo_state: Option<slos::SloState>,
     /// Request headers that identify tenant, session and variant, for metrics, spans and budgets. Off by default.
@@ -65,16 +64,18 @@ pub struct File {
     pub otlp: telemetry::Otlp,
     /// Resource limits of the proxy itself.
     pub limits: telemetry::Limits,
-    /// How long open streams may continue after SIGTERM.
+    /// How long open streams may continue after SIGTERM. Flag `--shutdown-grace-period`.
     // A longer grace period would let one forgotten stream block a deployment. The default is the default time of
     // Kubernetes between SIGTERM and SIGKILL.
     pub shutdown_grace_period: GracePeriod,
-    /// Position of this proxy: beside the backend, beside the application, or as a shared gateway between them.
+    /// Position of the proxy: `inbound` beside the backend, `outbound` beside the application, `gateway` shared in
+    /// between. Flag `--position`.
     pub position: ProxyPosition,
-    /// Default handling of trace headers. They are forwarded unchanged, or the trace is continued with the proxy's span
-    /// as the parent.
+    /// `passthrough`: trace headers are forwarded unchanged. `continue`: the parent that is forwarded is the CLIENT
+    /// span of this proxy, with its own sampling decision. Flag `--trace-context`.
     pub trace_context: TraceHeaders,
-    /// Trace header formats, in order of precedence. Defaults to OTEL_PROPAGATORS, or else tracecontext and baggage.
+    /// Trace header formats in order of precedence: `tracecontext`, `baggage`, `b3`, `b3multi`; see [trace
+    /// headers](#trace-headers). Default: `OTEL_PROPAGATORS`, else `tracecontext` and `baggage`.
     pub propagators: Option<List<Propagator>>,
     /// The proxy's own log, on standard error.
     pub log: telemetry::Log,

@@ -34,22 +34,22 @@ const MAX_REDACT_PATTERNS: usize = 64;
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["upstream"]))]
 pub struct Route {
-    /// Name in metrics and SLOs.
+    /// Name in metrics and SLOs; must be unique. Default: the name of the upstream. At most 512 routes.
     pub name: Option<String>,
     /// Which requests take this route. Without this key, all requests match.
     pub r#match: Match,
-    /// The name of an entry under upstreams.
+    /// Name of an entry of `upstreams`.
     pub upstream: Option<String>,
-    /// Whether to strip match.prefix from the path before the request is forwarded.
+    /// Whether to remove the prefix before the path is forwarded.
     pub strip_prefix: bool,
-    /// The API format: a family such as openai, anthropic, google or ollama, or one API such as openai.chat for every
-    /// POST. By default, the format is detected.
+    /// API format, such as `openai`. Default: detected by path and content.
     pub api_format: Option<String>,
-    /// The provider in telemetry, such as openai, azure.ai.openai, anthropic or vllm. Inferred by default.
+    /// `gen_ai.provider.name` in telemetry, such as `openai`, `azure.ai.openai`, `anthropic` or `vllm`. Default:
+    /// inferred from the host. Flag `--provider`, for the route to each `--upstream`.
     pub provider: Option<String>,
-    /// Overrides the global position.
+    /// Overrides `position` for this route.
     pub position: Option<ProxyPosition>,
-    /// Overrides the global handling of trace headers.
+    /// Overrides `trace_context` for this route.
     pub trace_context: Option<TraceHeaders>,
     /// When a stream counts as stalled. The proxy does not abort stalled streams.
     pub stall: Stall,
@@ -62,9 +62,9 @@ pub struct Route {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Match {
-    /// The Host header without its port. "*.example.com" matches any subdomain.
+    /// `Host` of the request without port; `"*.example.com"` (quoted) matches any subdomain.
     pub host: Option<String>,
-    /// Start of the path, in whole segments: /v1 matches /v1/chat, but not /v10.
+    /// Path prefix in whole segments: `/v1` matches `/v1` and `/v1/chat`, not `/v10`.
     pub prefix: Option<String>,
 }
 
@@ -73,24 +73,26 @@ pub struct Match {
 #[serde(default, deny_unknown_fields)]
 #[schemars(description = "")]
 pub struct Stall {
-    /// A stream counts as stalled if no first token arrives within this time after the end of the request. Ten times as
-    /// long if the request asks for reasoning.
-    pub first_token_after: Time<250, HOUR, { millis(RouteFacts::FIRST_TOKEN_AFTER) }>,
-    /// A stream counts as stalled if no further token arrives within this time after a token.
+    /// A stream without a token for this long after the first token is [stalled](../explanation/definitions.md#stalls).
+    /// The stream is not aborted.
     pub inter_token_after: Time<250, HOUR, { millis(RouteFacts::INTER_TOKEN_AFTER) }>,
+    /// The same before the first token, measured from the last byte of the request. Ten times as long if the request
+    /// asks for reasoning.
+    pub first_token_after: Time<250, HOUR, { millis(RouteFacts::FIRST_TOKEN_AFTER) }>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["max_in_flight"]))]
 pub struct ConcurrencyLimit {
-    /// Maximum number of concurrent requests. A request counts until the end of its response.
+    /// Maximum concurrent requests of this route in this process; see [queues](../explanation/queues.md). Required with
+    /// `concurrency_limit`.
     // A process has at most 65,536 ports towards one upstream.
     pub max_in_flight: Option<Int<1, 65_536>>,
-    /// Maximum number of queued requests. Further requests are rejected with status 429.
+    /// Maximum queued requests. Further ones get 429 at once.
     // Each queued request holds a connection and up to 64 KiB of its body.
     pub max_queue: Int<0, 65_536, { forward::ConcurrencyLimit::DEFAULT_MAX_QUEUE as u64 }>,
-    /// Maximum time in the queue. Then, the request is rejected with status 429.
+    /// Maximum time in the queue; then the response is 429.
     // Below 10 ms use `max_queue: 0`. After 10 min every client has disconnected.
     pub queue_timeout:
         Time<10, { 10 * MINUTE }, { millis(forward::ConcurrencyLimit::DEFAULT_QUEUE_TIMEOUT) }>,
@@ -100,13 +102,14 @@ pub struct ConcurrencyLimit {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["capture"]))]
 pub struct Content {
-    /// Whether to capture prompts and answers.
+    /// Whether prompts and responses of this route are exported on spans; see [content
+    /// capture](../how-to/content-capture.md). Required with `content`.
     pub capture: Option<bool>,
-    /// Maximum number of captured bytes, for the request body and for the text of the response each.
+    /// Maximum captured bytes of the request body and of the response text, each.
     // Less than 1 KiB is not a sentence. More than 2 × 1 MiB exceeds what collectors accept at a time.
     pub max_bytes: Size<{ 1 << 10 }, { 1 << 20 }, { CapturePolicy::MAX_BYTES as u64 }>,
-    /// Patterns of text that is removed before content is captured: names of built-in patterns, or regular expressions
-    /// between slashes.
+    /// Patterns to redact: `secrets`, `api_keys`, `bearer_tokens`, `jwts`, `private_keys`, `url_credentials`, `emails`,
+    /// or a regular expression between slashes such as `/\bACME-[0-9]+/`. At most 64. `redact: []` redacts nothing.
     pub redact: List<String>,
 }
 

@@ -1,6 +1,5 @@
 //! Service level objectives from the file, from a preset, or the defaults.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -10,7 +9,7 @@ use super::{Count, check_length, check_name, route};
 use crate::config::bounded::{Bounded, DAY, HOUR, Time};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::spanned::{List, Spanned};
-use crate::config::value::{DurationValue, Ratio, ThresholdValue};
+use crate::config::value::{DurationValue, FilePath, Ratio, ThresholdValue};
 use tokengauge_llm::dialect::Operation;
 use tokengauge_measure::slo::{
     CountingRules, Exclusion, Objective, Preset, PresetObjective, Scope, Sli, SliKind,
@@ -25,28 +24,35 @@ pub type BudgetWindow = Time<HOUR, { 90 * DAY }, { 30 * DAY }>;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Slo {
-    /// Several SLOs for one kind of use, such as chat. The keys name, target, window, scope, warmup and exclude apply
-    /// to all of them. Other keys are not allowed.
+    /// Several SLOs for one use case: `chat`, `voice`, `code`, `batch` or `agent`; see
+    /// [presets](../how-to/slos.md#presets). `name`, `target`, `window`, `warmup`, `exclude` and `scope` apply to all
+    /// of them. Flag `--slos` replaces the whole list by one preset.
     pub preset: Option<Preset>,
-    /// Name in metrics and alerts. With preset, the names of its SLOs start with this name.
+    /// Name in metrics and alerts; must be unique. At most 512 SLOs. Required except for a preset, whose SLO names
+    /// start with it (`chat-ttft`).
     pub name: Option<String>,
-    /// The criterion for a good request.
+    /// SLI: `availability`, `ttft`, `first_visible`, `output_rate`, `total_rate`, `stall_free`, `inter_token`,
+    /// `duration`, `tokens_above_rate` or `system_rate`; see [SLIs](../how-to/slos.md#indicators). Required except for
+    /// a preset.
     pub sli: Option<SliKind>,
-    /// Maximum good time for ttft, first_visible, inter_token and duration. Minimum good rate in tokens per second for
-    /// output_rate, total_rate, tokens_above_rate and system_rate.
+    /// Maximum time for `ttft`, `first_visible`, `inter_token` and `duration`; minimum rate for the four rates.
+    /// Required for these SLIs, rejected for `availability` and `stall_free`.
     pub threshold: Option<ThresholdValue>,
-    /// Minimum number of streams in flight for system_rate. A minute with fewer streams does not count.
+    /// Only for `system_rate`, which requires it: a minute counts if at least this many streams are in flight.
     pub min_streams: Option<Count>,
-    /// Requests with fewer output tokens do not count.
+    /// For `output_rate`, `total_rate`, `inter_token` and `tokens_above_rate`: requests with fewer output tokens are
+    /// excluded.
     pub min_output_tokens: Option<Count>,
-    /// SLO target: the ratio of good requests, such as 99.5% or 0.995.
+    /// Ratio of good requests: `99.5%` or `0.995`. Required except for a preset.
     pub target: Option<Ratio>,
-    /// The rolling window of the budget, 1h to 90d.
+    /// Rolling window of the error budget.
     pub window: BudgetWindow,
-    /// Time after the start of the proxy. Requests that start within this time do not count.
+    /// Requests that start within this time after the start of the process are excluded.
     // A backend that is not warm after a day does not become warm.
     pub warmup: Time<0, DAY>,
-    /// Failure classes that do not count as bad.
+    /// Failure classes to ignore: `rate_limited` (the upstream responded 429), `overload` (this proxy's limits),
+    /// `shutdown` (this proxy stopped). Default: all are bad. `warming` excludes all requests to a backend that is not
+    /// [warm](engine-metrics.md#cold-warming-warm).
     pub exclude: List<Exclusion>,
     /// Which requests count. Without this key, all requests count.
     pub scope: WrittenScope,
@@ -56,15 +62,15 @@ pub struct Slo {
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Scope")]
 pub struct WrittenScope {
-    /// The name of a route.
+    /// Only requests of this route.
     pub route: Option<String>,
-    /// A model name, in which * matches any text.
+    /// Only requests with this model; `*` matches any text.
     pub model: Option<String>,
-    /// A tenant, in which * matches any text. Requests without a tenant do not count.
+    /// Only requests of this tenant, as reported by `identity.tenant` (hashed if configured); `*` matches any text.
     pub tenant: Option<String>,
-    /// The operation: chat, text_completion, embeddings and so on.
+    /// Only calls of this kind, a value of `gen_ai.operation.name` such as `chat`, `text_completion` or `embeddings`.
     pub operation: Option<String>,
-    /// Only streams, or only non-streaming responses.
+    /// `true`: only streams; `false`: only non-streaming calls.
     pub stream: Option<bool>,
 }
 
@@ -72,8 +78,9 @@ pub struct WrittenScope {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
 pub struct SloState {
-    /// A file. Each process needs its own.
-    pub path: Option<PathBuf>,
+    /// File that keeps error budgets across restarts ([details](../how-to/slos.md#restart-reload-fleets)); one per
+    /// process.
+    pub path: Option<FilePath>,
 }
 
 /// The routes and features that scopes may refer to.
@@ -141,7 +148,7 @@ impl SloState {
     pub(in crate::config) fn check(&self, errors: &mut ErrorCollector) {
         let (node, key) = (NodeId::ROOT, "slo_state.path");
         let path = errors.required(&self.path, (node, key), "write the path of a file");
-        if path.is_some_and(|path| path.file_name().is_none()) {
+        if path.is_some_and(|path| path.0.file_name().is_none()) {
             errors.add_key(node, key, "not the path of a file; add a file name");
         }
     }

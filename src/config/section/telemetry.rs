@@ -19,9 +19,9 @@ use tokengauge_types::url::Url;
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// The least severe level that is logged.
+    /// Lowest level that is logged: `error`, `warn`, `info`, `debug`, `trace`. Flag `--log-level`.
     pub level: LogLevel,
-    /// The format of a line.
+    /// `text` or `json`. Flag `--log-format`.
     pub format: LogFormat,
 }
 
@@ -29,7 +29,7 @@ pub struct Log {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
 pub struct RequestLog {
-    /// A file, or stdout.
+    /// File, created if absent, or standard output. Required with `request_log`. Flag `--request-log`.
     pub path: Option<Destination>,
     /// File rotation.
     pub rotate: Rotation,
@@ -38,10 +38,10 @@ pub struct RequestLog {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rotation {
-    /// Rotates a file when it reaches this size.
+    /// Size at which the file is rotated.
     // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
     pub size: Size<{ 1 << 20 }, { 1 << 40 }, { request_log::Rotation::DEFAULT.size }>,
-    /// Number of rotated files to keep. path.1 is the newest.
+    /// Number of rotated files to keep. `path.1` is the newest.
     pub max_files: Int<0, 1_000, { request_log::Rotation::DEFAULT.keep as u64 }>,
 }
 
@@ -53,19 +53,21 @@ const LABEL_LIMITS: label::CardinalityLimits = label::CardinalityLimits::DEFAULT
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CardinalityLimits {
-    /// Models.
+    /// Distinct models.
     pub models: LabelLimit<{ LABEL_LIMITS.models as u64 }>,
-    /// Providers.
+    /// Distinct providers.
     pub providers: LabelLimit<{ LABEL_LIMITS.providers as u64 }>,
-    /// Finish reasons.
+    /// Distinct finish reasons.
     pub finish_reasons: LabelLimit<{ LABEL_LIMITS.finish_reasons as u64 }>,
-    /// Error types.
+    /// Distinct error types.
     pub error_types: LabelLimit<{ LABEL_LIMITS.error_types as u64 }>,
-    /// Tenants.
+    /// Distinct tenants.
     pub tenants: LabelLimit<{ LABEL_LIMITS.tenants as u64 }>,
-    /// Variants.
+    /// Distinct variants.
     pub variants: LabelLimit<{ LABEL_LIMITS.variants as u64 }>,
-    /// Whether rates and latencies also have labels for the length of prompt and response.
+    /// Whether output rate, total rate and the times to each timestamp also have the labels
+    /// `tokengauge.input_length_bucket` and `tokengauge.output_length_bucket` (length of prompt and response). Calls
+    /// have no bucket once histograms take 3 MiB of [the scrape page](telemetry.md#cardinality).
     pub length_buckets: bool,
 }
 
@@ -73,31 +75,33 @@ pub struct CardinalityLimits {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Otlp {
-    /// The collector's URL, for metrics and traces.
+    /// Collector for metrics and traces. Without an endpoint nothing is exported.
     pub endpoint: Option<Url>,
-    /// The OTLP protocol.
+    /// `grpc` or `http/protobuf`.
     pub protocol: Option<ExportProtocol>,
-    /// The interval of metric exports.
+    /// Export interval of metrics.
     // Below 1 s the cost of exports outweighs their use. Above 5 min, 5-minute windows have no points.
     pub interval: Option<Time<SECOND, { 5 * MINUTE }>>,
-    /// Additional headers of each export. For secrets, use OTEL_EXPORTER_OTLP_HEADERS: files have many readers.
+    /// Headers of every export, in addition to `OTEL_EXPORTER_OTLP_HEADERS`. Put API keys into the variable. Always
+    /// redacted in output.
     pub headers: Map<HeaderValue>,
-    /// Which names of the standard gen_ai.* metrics are exported.
+    /// Names of the `gen_ai.*` metrics: `latest`, `legacy`, `both` or `off`.
     pub genai_names: Option<GenAiNames>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Maximum memory for observing all requests together. One half is for bytes that wait to be parsed, and the other
-    /// half for the parsers. Above the limit, bytes are forwarded unobserved.
+    /// Memory of the observer for all requests together: half for bytes that wait for the observer, half for what its
+    /// parsers hold, such as 48 KiB for a gzip stream. Beyond it, bytes are forwarded unobserved, and a counter
+    /// increases.
     // At least one full shard. 4 GiB is more than a sidecar ever has. The default is, for bytes that wait, three times
     // the data of half a second at 100,000 chunks of 300 bytes per second; and for parsers, 1,000 concurrent gzip
     // streams. With 5,000 open streams, the process stays below 256 MiB, the memory limit of a sidecar.
     pub observer_memory: Size<{ 1 << 20 }, { 4 << 30 }, { 96 << 20 }>,
-    /// Maximum number of header lines of a request or a response.
+    /// Maximum number of header lines of a request or response; see [header limits](#header-limits).
     pub header_lines: Int<50, 2_000, { HeaderLimits::MAX_LINES as u64 }>,
-    /// Maximum size of the headers of a request or a response.
+    /// Maximum size of the headers of a request or response; see [header limits](#header-limits).
     // Most servers accept 8 KiB. The buffers of an HTTP/1 connection grow with the limit.
     pub header_size: Size<{ 8 << 10 }, { 1 << 20 }, { HeaderLimits::MAX_BYTES as u64 }>,
 }

@@ -1,11 +1,12 @@
 //! Loads the tokenizers that the configuration names. They are loaded here, so that all errors are reported together.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::errors::ErrorCollector;
 use crate::config::file;
 use crate::config::spanned::{Map, Spanned};
+use crate::config::value::FilePath;
 use tokengauge_llm::count::{
     CustomTokenizer, SUPPORTS_TOKENIZER_JSON, TokenizerAssignment, TokenizerError, Tokenizers,
 };
@@ -19,12 +20,12 @@ const COMMON_FILE_STEM: &str = "tokenizer";
 
 /// Loads the tokenizers. Reuses the tokenizers in `loaded` whose file has not changed.
 pub fn resolve(
-    written: &Map<PathBuf>,
+    written: &Map<FilePath>,
     loaded: &Tokenizers,
     errors: &mut ErrorCollector,
 ) -> Tokenizers {
     let mut assigned: Vec<TokenizerAssignment> = Vec::new();
-    for (models, Spanned { value: file, node }) in written.iter() {
+    for (models, Spanned { value: FilePath(file), node }) in written.iter() {
         if models.is_empty() {
             let message = "empty pattern; write a model name, with * for any text";
             errors.add(*node, message);

@@ -1,6 +1,5 @@
 //! Upstreams, the metrics endpoints of their engines, and warm-up tracking.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -10,7 +9,7 @@ use super::{check_length, check_name};
 use crate::config::bounded::{DAY, HOUR, Int, MINUTE, SECOND, Time, millis};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{Map, Spanned};
-use crate::config::value::{DurationValue, EngineChoice, TimeLimit};
+use crate::config::value::{DurationValue, EngineChoice, FilePath, TimeLimit};
 use crate::forward::{self, Protocol, Retry, UpstreamConfig};
 use crate::scrape;
 use tokengauge_measure::engine::warm;
@@ -24,14 +23,16 @@ const URL_HINT: &str = "write the URL, such as `url: https://api.openai.com`";
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["url"]))]
 pub struct Upstream {
-    /// URL of the upstream. A path in the URL is prepended to the path of each request.
+    /// `http://` or `https://`. A path in the URL is prepended to the path of each request. Credentials and queries are
+    /// rejected. At most 512 upstreams.
     pub url: Option<Url>,
-    /// HTTP version of connections to this upstream.
+    /// `http1`: one connection per request; closing it cancels the request. `http2`: by ALPN over TLS, else with prior
+    /// knowledge.
     pub protocol: Protocol,
-    /// Whether to forward the client's Host header instead of the URL's host.
+    /// Whether to forward the client's `Host` header instead of the host of the URL.
     pub preserve_host: bool,
-    /// Additional root certificates for this upstream (PEM file).
-    pub ca_file: Option<PathBuf>,
+    /// PEM file with additional root certificates for this upstream.
+    pub ca_file: Option<FilePath>,
     /// Time limits of a request.
     pub timeouts: Timeouts,
     /// Idle connections that are kept for reuse.
@@ -45,36 +46,48 @@ pub struct Upstream {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// Maximum time for DNS, TCP and TLS together.
+    /// DNS, TCP and TLS together.
     pub connect: Timeout,
-    /// Maximum time from the start of sending the request to the response headers.
+    /// From the start of sending the request to the response headers, so it includes the upload of the body. A
+    /// non-streaming response sends its headers when it is complete.
     pub response_header: Timeout,
-    /// Maximum time between two chunks of the response body.
+    /// Between two chunks of the response body, or without data in either direction of a WebSocket. A reasoning model
+    /// can be silent for minutes.
     pub idle: Timeout,
-    /// Maximum time from the request headers to the end of the response.
+    /// From the request headers to the end of the response or WebSocket. It also ends a response that the client does
+    /// not read, at most 1 s later.
     pub total: Timeout,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pool {
-    /// Maximum time that an idle connection is kept. Keep this value below the keep-alive timeout of the upstream.
+    /// How long an idle connection is kept. The default over TLS is `50s`. Keep it below the upstream's
+    /// keep-alive timeout (uvicorn, used by most engines: 5 s). 5 minutes after it was opened, a connection takes no
+    /// further request, so that a changed DNS answer applies.
     // After 5 min every server has closed the connection.
-    pub idle_timeout: Option<Time<0, { 5 * MINUTE }>>,
+    pub idle_timeout:
+        Option<Time<0, { 5 * MINUTE }, { millis(UpstreamConfig::IDLE_TIMEOUT_PLAIN) }>>,
     /// Maximum number of idle connections.
     pub max_idle_connections: Int<0, 65_536, { UpstreamConfig::POOL_SIZE as u64 }>,
-    /// Which requests are sent again if a reused connection ends before the response begins: safe, always or never.
+    /// Which requests are sent again on a new connection if a reused connection ends before any byte of the response.
+    /// `safe`: idempotent requests (by method, or with `Idempotency-Key`), and requests of which the upstream has
+    /// [provably read nothing](reliability.md#repeated-requests). `always`: all, although the upstream may execute a
+    /// request twice. `never`: only requests of which no byte was written. Bodies up to 1 MiB can be sent again.
     pub retry: Retry,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineMetrics {
-    /// A path on the upstream's host, or a URL.
+    /// Metrics endpoint of the engine: a path on the upstream's host, or a URL without credentials and query.
+    /// `engine_metrics: {}` uses the defaults; see [engine metrics](engine-metrics.md). Flag `--engine-metrics`, for
+    /// each `--upstream`.
     pub url: PathOrUrl,
-    /// Name of the engine. By default, the names of the metrics identify the engine.
+    /// `vllm`, `sglang`, `tgi`, `tensorrt_llm`, `llama_cpp`, `triton` or `nim`. `auto` detects the engine by its metric
+    /// names.
     pub engine: EngineChoice,
-    /// Scrape interval.
+    /// Scrape interval. Values expire after three intervals plus `scrape_timeout`.
     // Engines do not update their numbers more often than once per second. Queues change within 5 min.
     pub scrape_interval: Time<SECOND, { 5 * MINUTE }, { millis(scrape::Config::INTERVAL) }>,
     /// Maximum time for a complete response.
@@ -85,14 +98,16 @@ pub struct EngineMetrics {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Warmup {
-    /// Time without requests after which the engine must warm up again.
+    /// After this long without a call, the backend has to [warm up](engine-metrics.md#cold-warming-warm) again.
+    /// `warmup: {}` uses the defaults.
     // A second without traffic is not idleness. No cache is kept for longer than a day.
     pub idle_timeout: Time<SECOND, DAY, { millis(warm::Config::DEFAULT.idle) }>,
-    /// Number of successful responses after which the engine counts as warm.
+    /// Successful responses before the backend counts as warm.
     pub min_requests: Int<0, 1_000, { warm::Config::DEFAULT.exchanges as u64 }>,
-    /// Time after the engine's start during which the engine counts as warming up. 0s disables this rule.
+    /// Time after the start of the engine during which it counts as warming. Requires `engine_metrics` of an engine
+    /// that reports its start time.
     pub startup_grace: Time<0, HOUR, { millis(warm::Config::DEFAULT.young) }>,
-    /// A response marks a cold start if it reports a longer model load time than this value.
+    /// Model load time in a response that marks a cold start.
     // Looking up a loaded model takes some time as well. No model takes an hour to load.
     pub cold_load_threshold: Time<1, HOUR, { millis(warm::Config::DEFAULT.load) }>,
 }
@@ -183,7 +198,7 @@ impl Upstreams {
                 total: timeouts.total.0.0,
             },
             preserve_host: value.preserve_host,
-            ca_file: value.ca_file.clone(),
+            ca_file: value.ca_file.clone().map(|path| path.0),
             idle_timeout: value.pool.idle_timeout.get_or_insert(Time::within(idle_timeout)).get(),
             pool_size: value.pool.max_idle_connections.get(),
             retry: value.pool.retry,

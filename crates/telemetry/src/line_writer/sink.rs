@@ -49,7 +49,7 @@ impl fmt::Display for Destination {
     }
 }
 
-serde_as_str!(Destination, { "type": "string" });
+serde_as_str!(Destination, { "type": "string", "format": "path or `stdout`" });
 
 /// The size limit of a file, and the number of rotated files to keep. The newest rotated file is `path.1`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
