@@ -307,7 +307,7 @@ impl Core {
             max_requests: config.listeners.iter().map(|listener| listener.max_requests).sum(),
             ..tee::Config::default()
         }));
-        let cardinality_limits = config.file.cardinality_limits.resolve();
+        let cardinality_limits = config.file.cardinality_limits;
         let limiter =
             Arc::new(CardinalityLimiter::new(cardinality_limits, reserved_labels(config)));
         let observer_ref = Arc::new(OnceLock::new());

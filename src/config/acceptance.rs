@@ -146,7 +146,7 @@ fn resolve(file: File, errors: &mut ErrorCollector) -> Acceptance {
         }
     }
     limits.figure(file.error_rate, &Measure::ErrorRate, Statistic::Mean, "error_rate");
-    for (currency, figure) in file.cost {
+    for (currency, figure) in file.cost.entries {
         let key = format!("cost.{currency}");
         limits.figure(figure.value, &Measure::Cost(currency), Statistic::Mean, &key);
     }
@@ -157,7 +157,7 @@ fn resolve(file: File, errors: &mut ErrorCollector) -> Acceptance {
         let key = format!("quality.{}", quality.as_str());
         limits.figure(figure, &Measure::Quality(quality), Statistic::Mean, &key);
     }
-    for (reason, figure) in file.finish {
+    for (reason, figure) in file.finish.entries {
         let key = format!("finish.{reason}");
         limits.figure(figure.value, &Measure::Finish(reason), Statistic::Mean, &key);
     }

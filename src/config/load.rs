@@ -6,7 +6,6 @@ use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, schema_for};
 use serde_json::Value;
 
-use super::bounded::{DEFAULT_IF_SET, RANGE};
 use super::deserialize;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::resolve::resolve;
@@ -14,6 +13,7 @@ use super::section::cost::PriceFile;
 use super::section::{File, Layers};
 use super::{Config, Environment, RunArgs, file, relative_paths, yaml};
 use tokengauge_llm::count::Tokenizers;
+use tokengauge_types::bounded::{DEFAULT_IF_SET, RANGE};
 
 /// Loads the configuration from flags, environment variables and the file that a flag names.
 ///

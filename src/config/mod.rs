@@ -39,7 +39,6 @@ use tokengauge_types::label::Label;
 mod acceptance;
 #[cfg(feature = "tools")]
 mod alert_values;
-mod bounded;
 mod deserialize;
 mod documentation;
 mod errors;

@@ -25,14 +25,8 @@ pub(super) fn resolve(
     let has_file = written.is_some();
     let mut file = written.unwrap_or_default();
     apply_flags(&mut file, args, errors);
-    let listeners = listeners::resolve(&mut file.listeners, &mut file.admin, layers, errors);
-    let routes = routes::Written {
-        upstreams: &mut file.upstreams,
-        routes: &mut file.routes,
-        position: file.position,
-        trace_context: file.trace_context,
-    };
-    let mut routing = routes::resolve(routes, has_file, args, errors);
+    let listeners = listeners::resolve(&mut file, layers, errors);
+    let mut routing = routes::resolve(&mut file, has_file, args, errors);
     let proxies = proxy_env::from_env(environment, errors);
     for server in routing.servers() {
         server.proxy = proxies.for_host(server.tls, &server.host, server.port);

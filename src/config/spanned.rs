@@ -1,5 +1,6 @@
 //! Values with their position, and lists and sections that leave out invalid entries.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,33 +8,31 @@ use std::ops::{Deref, DerefMut};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::errors::NodeId;
 
-/// A value and its node in the file. A default has the node of the whole file.
-#[derive(Clone, Copy, Default, Eq)]
+/// A value and its node in the file. A default has the node of the whole file. `Debug` and `PartialEq` ignore the node.
+#[derive(Clone, Copy, Default, Serialize)]
+#[serde(transparent)]
 pub struct Spanned<T> {
     pub value: T,
+    #[serde(skip)]
     pub(super) node: NodeId,
 }
 
-/// A list. Invalid entries are reported and left out.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct List<T> {
-    entries: Vec<Spanned<T>>,
-    /// Number of invalid entries.
-    #[serde(skip)]
-    invalid: usize,
-}
+/// A list.
+pub type List<T> = Valid<Vec<Spanned<T>>>;
 
 /// A section whose keys are names that the user chooses.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub type Map<T> = Valid<BTreeMap<String, Spanned<T>>>;
+
+/// The valid entries of a list or a map. Invalid ones are reported and left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct Map<T> {
-    entries: BTreeMap<String, Spanned<T>>,
-    /// Names without a valid value.
+pub struct Valid<C> {
+    pub(super) entries: C,
+    /// Names, or empty texts, of the entries without a valid value.
     #[serde(skip)]
     pub(super) invalid: Vec<String>,
 }
@@ -44,21 +43,9 @@ impl<T> From<T> for Spanned<T> {
     }
 }
 
-/// Positions do not count.
 impl<T: PartialEq> PartialEq for Spanned<T> {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
-    }
-}
-
-impl<T> List<T> {
-    /// Number of entries in the file, including invalid ones.
-    pub(super) fn written_len(&self) -> usize {
-        self.entries.len() + self.invalid
-    }
-
-    pub(super) fn is_written_empty(&self) -> bool {
-        self.written_len() == 0
     }
 }
 
@@ -68,58 +55,30 @@ impl<T: fmt::Debug> fmt::Debug for Spanned<T> {
     }
 }
 
-impl<T> Default for List<T> {
-    fn default() -> Self {
-        Self { entries: Vec::new(), invalid: 0 }
+impl<T> List<T> {
+    /// Number of entries in the file, including invalid ones.
+    pub(super) fn written_len(&self) -> usize {
+        self.entries.len() + self.invalid.len()
     }
 }
 
-impl<T> Deref for List<T> {
-    type Target = Vec<Spanned<T>>;
+impl<C> Deref for Valid<C> {
+    type Target = C;
 
-    fn deref(&self) -> &Vec<Spanned<T>> {
+    fn deref(&self) -> &C {
         &self.entries
     }
 }
 
-impl<T> DerefMut for List<T> {
-    fn deref_mut(&mut self) -> &mut Vec<Spanned<T>> {
+impl<C> DerefMut for Valid<C> {
+    fn deref_mut(&mut self) -> &mut C {
         &mut self.entries
     }
 }
 
 impl<T> FromIterator<T> for List<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        Self { entries: values.into_iter().map(Spanned::from).collect(), invalid: 0 }
-    }
-}
-
-impl<T> Default for Map<T> {
-    fn default() -> Self {
-        Self { entries: BTreeMap::new(), invalid: Vec::new() }
-    }
-}
-
-impl<T> Deref for Map<T> {
-    type Target = BTreeMap<String, Spanned<T>>;
-
-    fn deref(&self) -> &BTreeMap<String, Spanned<T>> {
-        &self.entries
-    }
-}
-
-impl<T> DerefMut for Map<T> {
-    fn deref_mut(&mut self) -> &mut BTreeMap<String, Spanned<T>> {
-        &mut self.entries
-    }
-}
-
-impl<T> IntoIterator for Map<T> {
-    type Item = (String, Spanned<T>);
-    type IntoIter = std::collections::btree_map::IntoIter<String, Spanned<T>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.entries.into_iter()
+        Self { entries: values.into_iter().map(Spanned::from).collect(), invalid: Vec::new() }
     }
 }
 
@@ -175,11 +134,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Contents<List<T>> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<List<T>, A::Error> {
-        let mut list = List::default();
+        let mut list = List::from_iter([]);
         while let Some(entry) = entries.next_element().transpose() {
             match entry {
                 Ok(entry) => list.push(entry),
-                Err(_) => list.invalid += 1,
+                Err(_) => list.invalid.push(String::new()),
             }
         }
         Ok(list)
@@ -194,7 +153,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Contents<Map<T>> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut section: A) -> Result<Map<T>, A::Error> {
-        let mut map = Map::default();
+        let mut map = Map { entries: BTreeMap::new(), invalid: Vec::new() };
         while let Some(name) = section.next_key()? {
             match section.next_value() {
                 Ok(Some(value)) => drop(map.insert(name, value)),
@@ -205,31 +164,24 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Contents<Map<T>> {
     }
 }
 
-impl<T: Serialize> Serialize for Spanned<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value.serialize(serializer)
-    }
-}
-
 /// Implements `JsonSchema` for a type as for the type of its content.
 macro_rules! schema_of_content {
-    ($type:ident => $content:ty) => {
+    ($type:ident) => {
         impl<T: JsonSchema> JsonSchema for $type<T> {
             fn inline_schema() -> bool {
                 true
             }
 
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                <$content>::schema_name()
+            fn schema_name() -> Cow<'static, str> {
+                T::schema_name()
             }
 
             fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-                generator.subschema_for::<$content>()
+                generator.subschema_for::<T>()
             }
         }
     };
 }
 
-schema_of_content!(Spanned => T);
-schema_of_content!(List => Vec<T>);
-schema_of_content!(Map => BTreeMap<String, T>);
+schema_of_content!(Spanned);
+schema_of_content!(Valid);

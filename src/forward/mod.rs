@@ -60,6 +60,7 @@ pub use tokengauge_observe::trace::{Propagation, Propagator};
 use tokengauge_listen::HeaderLimits;
 use tokengauge_observe::tee::body::ResponseBody;
 pub use tokengauge_telemetry::Proxy;
+use tokengauge_types::bounded::{DAY, UpTo};
 use tokengauge_types::label::Label;
 
 /// The body of every response of the proxy.
@@ -154,17 +155,28 @@ impl Default for Http2Ping {
     }
 }
 
-/// Timeouts of one request. `None` disables a timeout. By default, only connecting has a timeout. A model may think for
-/// a long time, and the proxy must not abort it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Time limits of one request. By default, only connecting has one, because a model may think for a long time.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// Maximum time for DNS, TCP and TLS together.
+    /// DNS, TCP and TLS together.
+    #[serde(with = "UpTo::<DAY>")]
+    #[schemars(with = "UpTo<DAY>")]
     pub connect: Option<Duration>,
-    /// Maximum time from the start of sending the request to the response headers.
+    /// From the start of sending the request to the response headers, so it includes the upload of the body. A
+    /// non-streaming response sends its headers when it is complete.
+    #[serde(with = "UpTo::<DAY>")]
+    #[schemars(with = "UpTo<DAY>")]
     pub response_header: Option<Duration>,
-    /// Maximum time between two frames of the response body.
+    /// Between two chunks of the response body, or without data in either direction of a WebSocket. A reasoning model
+    /// can be silent for minutes.
+    #[serde(with = "UpTo::<DAY>")]
+    #[schemars(with = "UpTo<DAY>")]
     pub idle: Option<Duration>,
-    /// Maximum time from the request headers to the end of the response.
+    /// From the request headers to the end of the response or WebSocket. It also ends a response that the client does
+    /// not read, at most 1 s later.
+    #[serde(with = "UpTo::<DAY>")]
+    #[schemars(with = "UpTo<DAY>")]
     pub total: Option<Duration>,
 }
 

@@ -13,8 +13,11 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::bounded::Int;
 use crate::sync::lock;
-use serde::Serialize;
 
 /// Defines an enum whose variants are label values. Implements `ALL`, the variants in the given order, and `as_str`,
 /// which returns the label value of a variant.
@@ -129,51 +132,44 @@ label_enum! {
     }
 }
 
+/// At most 1,000 values of one label. The values of all labels multiply, and more would overload a backend.
+type LabelLimit<const DEFAULT: u64> = Int<1, 1_000, DEFAULT>;
+
 /// Maximum number of distinct untrusted values per dimension, and optional additional labels.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+// By default, 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's
+// limit of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. There are few tenants,
+// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CardinalityLimits {
-    pub error_types: usize,
-    pub finish_reasons: usize,
-    pub models: usize,
-    pub providers: usize,
-    pub tenants: usize,
-    pub variants: usize,
-    /// Whether metrics of rates and times also have labels for the length ranges of prompt and response, such as
-    /// `128-512` tokens.
+    /// Distinct models.
+    pub models: LabelLimit<100>,
+    /// Distinct providers.
+    pub providers: LabelLimit<32>,
+    /// Distinct finish reasons.
+    pub finish_reasons: LabelLimit<32>,
+    /// Distinct error types.
+    pub error_types: LabelLimit<64>,
+    /// Distinct tenants.
+    pub tenants: LabelLimit<100>,
+    /// Distinct variants.
+    pub variants: LabelLimit<16>,
+    /// Whether output rate, total rate and the times to each timestamp also have the labels
+    /// `tokengauge.input_length_bucket` and `tokengauge.output_length_bucket` (length of prompt and response). Calls
+    /// have no bucket once histograms take 3 MiB of [the scrape page](telemetry.md#cardinality).
     pub length_buckets: bool,
 }
 
 impl CardinalityLimits {
-    /// Default limits.
-    ///
-    /// 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's limit
-    /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. There are few tenants,
-    /// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
-    pub const DEFAULT: Self = Self {
-        error_types: 64,
-        finish_reasons: 32,
-        models: 100,
-        providers: 32,
-        tenants: 100,
-        variants: 16,
-        length_buckets: false,
-    };
-
-    const fn limit(&self, dimension: Dimension) -> usize {
+    fn limit(&self, dimension: Dimension) -> usize {
         match dimension {
-            Dimension::ErrorType => self.error_types,
-            Dimension::FinishReason => self.finish_reasons,
-            Dimension::Model => self.models,
-            Dimension::Provider => self.providers,
-            Dimension::Tenant => self.tenants,
-            Dimension::Variant => self.variants,
+            Dimension::ErrorType => self.error_types.get(),
+            Dimension::FinishReason => self.finish_reasons.get(),
+            Dimension::Model => self.models.get(),
+            Dimension::Provider => self.providers.get(),
+            Dimension::Tenant => self.tenants.get(),
+            Dimension::Variant => self.variants.get(),
         }
-    }
-}
-
-impl Default for CardinalityLimits {
-    fn default() -> Self {
-        Self::DEFAULT
     }
 }
 
@@ -409,7 +405,7 @@ mod tests {
 
     #[test]
     fn values_beyond_the_limit_become_other_and_are_counted() {
-        let limits = CardinalityLimits { models: 2, ..CardinalityLimits::default() };
+        let limits = CardinalityLimits { models: Int::within(2), ..CardinalityLimits::default() };
         let limiter = CardinalityLimiter::new(
             limits,
             [(Dimension::Model, Label::from_trusted("configured"))],

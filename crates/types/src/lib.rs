@@ -3,6 +3,7 @@
 //!
 //! This crate does not depend on a runtime, an HTTP implementation or a telemetry library.
 
+pub mod bounded;
 pub mod clock;
 pub mod event;
 pub mod label;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::bounded::Int;
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::file;
 use tokengauge_measure::drift::{Baseline, Config, SavedBaseline};
+use tokengauge_types::bounded::Int;
 use tokengauge_types::serde_as_str;
 
 /// Maximum size of the baseline file in bytes. The largest possible baseline has 6 MB, with all routes, models and

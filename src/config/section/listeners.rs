@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Layers;
-use crate::config::bounded::{HOUR, Int, MINUTE, SECOND, Time, millis};
+use super::{File, Layers};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{List, Spanned};
 use crate::config::value::{Address, FilePath, ListenAddr};
 use crate::config::{RunArgs, Secret, file};
 use tokengauge_listen::{self as listen, Config};
+use tokengauge_types::bounded::{HOUR, Int, MINUTE, SECOND, Time, millis};
 
 /// Default listen address. On this loopback address, other machines cannot reach the proxy.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
@@ -86,12 +86,11 @@ impl Default for Admin {
 
 /// Resolves the listeners and the admin port. Flags replace the listeners of the file. The file is checked anyway.
 pub fn resolve(
-    written: &mut Option<List<Listener>>,
-    admin: &mut Admin,
+    File { listeners: written, admin, .. }: &mut File,
     layers: Layers<'_>,
     errors: &mut ErrorCollector,
 ) -> Vec<Config> {
-    if written.as_ref().is_some_and(List::is_written_empty) {
+    if written.as_ref().is_some_and(|list| list.written_len() == 0) {
         let message = format!("the list is empty; add a listener, or remove this key for {LISTEN}");
         errors.add_key(NodeId::ROOT, "listeners", message);
     }

@@ -6,7 +6,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::bounded::{Bounded, HOUR, SECOND, Time};
 use super::errors::{ErrorCollector, NodeId, suggestion};
 use super::spanned::{List, Map};
 use super::value::FilePath;
@@ -14,8 +13,9 @@ use super::{Environment, RunArgs};
 use crate::forward::Propagator;
 use crate::forward::TraceHeaders;
 use tokengauge_llm::count::Tokenizers;
+use tokengauge_types::bounded::{Bounded, HOUR, SECOND, Time};
 use tokengauge_types::event::ProxyPosition;
-use tokengauge_types::label::Label;
+use tokengauge_types::label::{CardinalityLimits, Label};
 
 pub mod cost;
 pub mod drift;
@@ -59,7 +59,7 @@ pub struct File {
     /// Prices and budgets. Off by default.
     pub cost: cost::Cost,
     /// Maximum number of distinct values per metric label. Further values are reported as "other".
-    pub cardinality_limits: telemetry::CardinalityLimits,
+    pub cardinality_limits: CardinalityLimits,
     /// OTLP export. Each key takes precedence over the OTEL_* variable of the same meaning.
     pub otlp: telemetry::Otlp,
     /// Resource limits of the proxy itself.

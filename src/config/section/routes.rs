@@ -7,9 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::upstreams::{EngineMetrics, Upstream, Upstreams};
-use super::{check_length, check_name, invalid_name, is_name};
+use super::{File, check_length, check_name, invalid_name, is_name};
 use crate::config::RunArgs;
-use crate::config::bounded::{HOUR, Int, MINUTE, Size, Time, millis};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::spanned::{List, Map, Spanned};
 use crate::forward::UpstreamConfig;
@@ -17,6 +16,7 @@ use crate::forward::{self, RouteConfig, TraceHeaders};
 use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicies, CapturePolicy, Redactor};
 use tokengauge_llm::dialect;
 use tokengauge_telemetry::MAX_CONFIGURED;
+use tokengauge_types::bounded::{HOUR, Int, MINUTE, Size, Time, millis};
 use tokengauge_types::event::{LearnedProvider, ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
@@ -68,10 +68,9 @@ pub struct Match {
     pub prefix: Option<String>,
 }
 
-/// At least 250 ms, the interval of the search for stalled streams. A threshold above 1 hour has no use.
+// At least 250 ms, the interval of the search for stalled streams. A threshold above 1 hour has no use.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(description = "")]
 pub struct Stall {
     /// A stream without a token for this long after the first token is [stalled](../explanation/definitions.md#stalls).
     /// The stream is not aborted.
@@ -120,16 +119,6 @@ impl Default for Content {
     }
 }
 
-/// The keys of the file that define routes.
-pub struct Written<'a> {
-    pub upstreams: &'a mut Option<Map<Upstream>>,
-    pub routes: &'a mut Option<List<Route>>,
-    /// Default for routes that do not set this value.
-    pub position: ProxyPosition,
-    /// Default for routes that do not set this value.
-    pub trace_context: TraceHeaders,
-}
-
 /// Upstreams and the routes to them.
 pub struct Routing {
     pub upstreams: Upstreams,
@@ -150,41 +139,41 @@ impl Routing {
 /// Resolves routes and upstreams. If flags define upstreams, they replace those of the file. The file is checked
 /// anyway.
 pub fn resolve(
-    mut written: Written<'_>,
+    file: &mut File,
     has_file: bool,
     args: &RunArgs,
     errors: &mut ErrorCollector,
 ) -> Routing {
     if args.upstream.is_empty() {
-        check_complete(&written, has_file, errors);
+        check_complete(file, has_file, errors);
         check_unused_flags(args, errors);
-        return from_sections(&mut written, errors);
+        return from_sections(file, errors);
     }
-    from_sections(&mut written, errors);
-    apply_flags(&mut written, args, errors);
+    from_sections(file, errors);
+    apply_flags(file, args, errors);
     // Errors are ignored, because the flags have been checked. These upstreams are named after path prefixes, which
     // allow characters that other names must not have.
-    from_sections(&mut written, &mut ErrorCollector::default())
+    from_sections(file, &mut ErrorCollector::default())
 }
 
-fn from_sections(written: &mut Written<'_>, errors: &mut ErrorCollector) -> Routing {
-    let upstreams = super::upstreams::resolve(written.upstreams, errors);
+fn from_sections(file: &mut File, errors: &mut ErrorCollector) -> Routing {
+    let upstreams = super::upstreams::resolve(&mut file.upstreams, errors);
     let names: Vec<String> =
-        written.upstreams.iter().flat_map(|map| map.keys().chain(&map.invalid)).cloned().collect();
+        file.upstreams.iter().flat_map(|map| map.keys().chain(&map.invalid)).cloned().collect();
     let mut resolver = RouteResolver {
         upstreams: &upstreams.all,
         upstream_names: &names,
-        position: written.position,
-        trace_context: written.trace_context,
+        position: file.position,
+        trace_context: file.trace_context,
         errors,
         routes: Vec::new(),
         names: Vec::new(),
         contents: Vec::new(),
     };
-    match (written.routes.as_ref(), names.as_slice()) {
+    match (file.routes.as_ref(), names.as_slice()) {
         (Some(list), _) => {
             let at = (NodeId::ROOT, "routes");
-            if list.is_written_empty() {
+            if list.written_len() == 0 {
                 let message =
                     "the list is empty; add a route, or remove this key if there is one upstream";
                 resolver.errors.add_key(at.0, at.1, message);
@@ -194,11 +183,11 @@ fn from_sections(written: &mut Written<'_>, errors: &mut ErrorCollector) -> Rout
         // A single upstream receives all requests.
         (None, [only]) => {
             let route = Route { upstream: Some(only.clone()), ..Route::default() };
-            *written.routes = Some([route].into_iter().collect());
+            file.routes = Some([route].into_iter().collect());
         }
         (None, _) => resolver.names.clone_from(&names),
     }
-    for route in written.routes.iter_mut().flat_map(|list| list.iter_mut()) {
+    for route in file.routes.iter_mut().flat_map(|list| list.iter_mut()) {
         resolver.add(route);
     }
     let RouteResolver { routes, names: route_names, contents, .. } = resolver;
@@ -207,7 +196,7 @@ fn from_sections(written: &mut Written<'_>, errors: &mut ErrorCollector) -> Rout
 }
 
 /// Replaces the upstreams and routes of the file with those that the flags define.
-fn apply_flags(written: &mut Written<'_>, args: &RunArgs, errors: &mut ErrorCollector) {
+fn apply_flags(file: &mut File, args: &RunArgs, errors: &mut ErrorCollector) {
     if let Some(name) = args.provider.as_deref().filter(|name| !is_name(name)) {
         errors.add_outside_file(PROVIDER_FLAG, invalid_name(name));
     }
@@ -238,20 +227,20 @@ fn apply_flags(written: &mut Written<'_>, args: &RunArgs, errors: &mut ErrorColl
             errors.add_outside_file(UPSTREAM_FLAG, message);
         }
     }
-    *written.upstreams = Some(upstreams);
-    *written.routes = Some(routes.into_iter().collect());
+    file.upstreams = Some(upstreams);
+    file.routes = Some(routes.into_iter().collect());
 }
 
 /// Checks that the file defines an upstream, and routes if there are several upstreams. Not called if flags define
 /// upstreams.
-fn check_complete(written: &Written<'_>, has_file: bool, errors: &mut ErrorCollector) {
+fn check_complete(file: &File, has_file: bool, errors: &mut ErrorCollector) {
     if !has_file {
         let message = "no upstream is configured; name one, such as\n    \
                        tokengauge run --upstream https://api.openai.com";
         return errors.add_outside_file(UPSTREAM_FLAG, message);
     }
     let hint = "add an upstream, such as `openai: {url: https://api.openai.com}`";
-    let Some(upstreams) = errors.required(&*written.upstreams, (NodeId::ROOT, "upstreams"), hint)
+    let Some(upstreams) = errors.required(&file.upstreams, (NodeId::ROOT, "upstreams"), hint)
     else {
         return;
     };
@@ -262,7 +251,7 @@ fn check_complete(written: &Written<'_>, has_file: bool, errors: &mut ErrorColle
              strip_prefix: true}}`",
             names.len(),
         );
-        errors.required(&*written.routes, (NodeId::ROOT, "routes"), &hint);
+        errors.required(&file.routes, (NodeId::ROOT, "routes"), &hint);
     }
 }
 

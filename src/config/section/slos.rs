@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Count, check_length, check_name, route};
-use crate::config::bounded::{Bounded, DAY, HOUR, Time};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::spanned::{List, Spanned};
 use crate::config::value::{DurationValue, FilePath, Ratio, ThresholdValue};
@@ -15,6 +14,7 @@ use tokengauge_measure::slo::{
     CountingRules, Exclusion, Objective, Preset, PresetObjective, Scope, Sli, SliKind,
 };
 use tokengauge_telemetry::MAX_CONFIGURED;
+use tokengauge_types::bounded::{Bounded, DAY, HOUR, Time};
 use tokengauge_types::label::Label;
 
 /// The range that the calculation of error budgets supports. The default is 30 days, because the usual burn rates of

@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::bounded::{Int, MINUTE, SECOND, Size, Time};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{List, Map, Spanned};
 use crate::config::value::HeaderValue;
@@ -12,7 +11,7 @@ use crate::forward::Propagator;
 use tokengauge_listen::HeaderLimits;
 use tokengauge_telemetry::config::GenAiNames;
 use tokengauge_telemetry::request_log::{self, Destination};
-use tokengauge_types::label;
+use tokengauge_types::bounded::{Int, MINUTE, SECOND, Size, Time};
 use tokengauge_types::url::Url;
 
 /// The proxy's own log, on standard error.
@@ -32,43 +31,7 @@ pub struct RequestLog {
     /// File, created if absent, or standard output. Required with `request_log`. Flag `--request-log`.
     pub path: Option<Destination>,
     /// File rotation.
-    pub rotate: Rotation,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Rotation {
-    /// Size at which the file is rotated.
-    // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
-    pub size: Size<{ 1 << 20 }, { 1 << 40 }, { request_log::Rotation::DEFAULT.size }>,
-    /// Number of rotated files to keep. `path.1` is the newest.
-    pub max_files: Int<0, 1_000, { request_log::Rotation::DEFAULT.keep as u64 }>,
-}
-
-/// At most 1,000 values of one label. The values of all labels multiply, and more would overload a backend.
-type LabelLimit<const DEFAULT: u64> = Int<1, 1_000, DEFAULT>;
-
-const LABEL_LIMITS: label::CardinalityLimits = label::CardinalityLimits::DEFAULT;
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CardinalityLimits {
-    /// Distinct models.
-    pub models: LabelLimit<{ LABEL_LIMITS.models as u64 }>,
-    /// Distinct providers.
-    pub providers: LabelLimit<{ LABEL_LIMITS.providers as u64 }>,
-    /// Distinct finish reasons.
-    pub finish_reasons: LabelLimit<{ LABEL_LIMITS.finish_reasons as u64 }>,
-    /// Distinct error types.
-    pub error_types: LabelLimit<{ LABEL_LIMITS.error_types as u64 }>,
-    /// Distinct tenants.
-    pub tenants: LabelLimit<{ LABEL_LIMITS.tenants as u64 }>,
-    /// Distinct variants.
-    pub variants: LabelLimit<{ LABEL_LIMITS.variants as u64 }>,
-    /// Whether output rate, total rate and the times to each timestamp also have the labels
-    /// `tokengauge.input_length_bucket` and `tokengauge.output_length_bucket` (length of prompt and response). Calls
-    /// have no bucket once histograms take 3 MiB of [the scrape page](telemetry.md#cardinality).
-    pub length_buckets: bool,
+    pub rotate: request_log::Rotation,
 }
 
 /// Settings of the key `otlp`. Each one takes precedence over the `OTEL_*` variable with the same meaning.
@@ -112,20 +75,6 @@ impl Limits {
     }
 }
 
-impl CardinalityLimits {
-    pub fn resolve(&self) -> label::CardinalityLimits {
-        label::CardinalityLimits {
-            error_types: self.error_types.get(),
-            finish_reasons: self.finish_reasons.get(),
-            models: self.models.get(),
-            providers: self.providers.get(),
-            tenants: self.tenants.get(),
-            variants: self.variants.get(),
-            length_buckets: self.length_buckets,
-        }
-    }
-}
-
 impl Otlp {
     pub(in crate::config) fn check(&self, errors: &mut ErrorCollector) {
         for (name, Spanned { node, .. }) in self.headers.iter() {
@@ -149,13 +98,7 @@ impl RequestLog {
         let log = written.as_ref()?;
         let hint = "write the path of a file, or stdout";
         let path = errors.required(&log.path, (NodeId::ROOT, "request_log.path"), hint)?;
-        Some(request_log::Config {
-            destination: path.clone(),
-            rotate: request_log::Rotation {
-                size: log.rotate.size.get() as u64,
-                keep: log.rotate.max_files.get(),
-            },
-        })
+        Some(request_log::Config { destination: path.clone(), rotate: log.rotate })
     }
 }
 

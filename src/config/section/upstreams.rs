@@ -1,19 +1,17 @@
 //! Upstreams, the metrics endpoints of their engines, and warm-up tracking.
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{check_length, check_name};
-use crate::config::bounded::{DAY, HOUR, Int, MINUTE, SECOND, Time, millis};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{Map, Spanned};
-use crate::config::value::{DurationValue, EngineChoice, FilePath, TimeLimit};
+use crate::config::value::{DurationValue, EngineChoice, FilePath};
 use crate::forward::{self, Protocol, Retry, UpstreamConfig};
 use crate::scrape;
 use tokengauge_measure::engine::warm;
 use tokengauge_telemetry::MAX_CONFIGURED;
+use tokengauge_types::bounded::{Int, MINUTE, SECOND, Time, millis};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{PathOrUrl, Url};
 
@@ -34,29 +32,13 @@ pub struct Upstream {
     /// PEM file with additional root certificates for this upstream.
     pub ca_file: Option<FilePath>,
     /// Time limits of a request.
-    pub timeouts: Timeouts,
+    pub timeouts: forward::Timeouts,
     /// Idle connections that are kept for reuse.
     pub pool: Pool,
     /// The metrics endpoint of the engine behind this upstream. Not scraped by default.
     pub engine_metrics: Option<EngineMetrics>,
     /// When the engine behind this upstream counts as warm. Without this key, warm-up is not tracked.
-    pub warmup: Option<Warmup>,
-}
-
-#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Timeouts {
-    /// DNS, TCP and TLS together.
-    pub connect: Timeout,
-    /// From the start of sending the request to the response headers, so it includes the upload of the body. A
-    /// non-streaming response sends its headers when it is complete.
-    pub response_header: Timeout,
-    /// Between two chunks of the response body, or without data in either direction of a WebSocket. A reasoning model
-    /// can be silent for minutes.
-    pub idle: Timeout,
-    /// From the request headers to the end of the response or WebSocket. It also ends a response that the client does
-    /// not read, at most 1 s later.
-    pub total: Timeout,
+    pub warmup: Option<warm::Config>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -93,55 +75,6 @@ pub struct EngineMetrics {
     /// Maximum time for a complete response.
     // Below 100 ms, 1 MB over a slow line always fails. A page older than a minute does not describe the present.
     pub scrape_timeout: Time<100, MINUTE, { millis(scrape::Config::TIMEOUT) }>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Warmup {
-    /// After this long without a call, the backend has to [warm up](engine-metrics.md#cold-warming-warm) again.
-    /// `warmup: {}` uses the defaults.
-    // A second without traffic is not idleness. No cache is kept for longer than a day.
-    pub idle_timeout: Time<SECOND, DAY, { millis(warm::Config::DEFAULT.idle) }>,
-    /// Successful responses before the backend counts as warm.
-    pub min_requests: Int<0, 1_000, { warm::Config::DEFAULT.exchanges as u64 }>,
-    /// Time after the start of the engine during which it counts as warming. Requires `engine_metrics` of an engine
-    /// that reports its start time.
-    pub startup_grace: Time<0, HOUR, { millis(warm::Config::DEFAULT.young) }>,
-    /// Model load time in a response that marks a cold start.
-    // Looking up a loaded model takes some time as well. No model takes an hour to load.
-    pub cold_load_threshold: Time<1, HOUR, { millis(warm::Config::DEFAULT.load) }>,
-}
-
-/// A time limit of a request. Below 1 ms, every request would fail. For more than one day, write `off`.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(try_from = "TimeLimit")]
-#[schemars(inline)]
-pub struct Timeout(TimeLimit);
-
-impl TryFrom<TimeLimit> for Timeout {
-    type Error = &'static str;
-
-    fn try_from(limit: TimeLimit) -> Result<Self, &'static str> {
-        let range = Duration::from_millis(1)..=Duration::from_secs(86_400);
-        match limit.0.is_none_or(|limit| range.contains(&limit)) {
-            true => Ok(Self(limit)),
-            false => Err("out of range; write a time from 1ms to 1d, or off"),
-        }
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        let forward::Timeouts { connect, response_header, idle, total } =
-            forward::Timeouts::default();
-        let limit = |limit| Timeout(TimeLimit(limit));
-        Self {
-            connect: limit(connect),
-            response_header: limit(response_header),
-            idle: limit(idle),
-            total: limit(total),
-        }
-    }
 }
 
 impl Default for EngineMetrics {
@@ -189,14 +122,8 @@ impl Upstreams {
     fn add(&mut self, name: Label, url: Url, value: &mut Upstream) {
         let default = with_defaults(name, url);
         let idle_timeout = DurationValue(default.idle_timeout);
-        let timeouts = &value.timeouts;
         let config = UpstreamConfig {
-            timeouts: forward::Timeouts {
-                connect: timeouts.connect.0.0,
-                response_header: timeouts.response_header.0.0,
-                idle: timeouts.idle.0.0,
-                total: timeouts.total.0.0,
-            },
+            timeouts: value.timeouts,
             preserve_host: value.preserve_host,
             ca_file: value.ca_file.clone().map(|path| path.0),
             idle_timeout: value.pool.idle_timeout.get_or_insert(Time::within(idle_timeout)).get(),
@@ -207,20 +134,8 @@ impl Upstreams {
         };
         let metrics = value.engine_metrics.as_mut();
         self.scrapes.extend(metrics.map(|metrics| scrape(&config, metrics)));
-        let warm = value.warmup.as_ref();
-        self.warm.extend(warm.map(|warmup| (config.name.clone(), warmup.resolve())));
+        self.warm.extend(value.warmup.map(|warmup| (config.name.clone(), warmup)));
         self.all.push(config);
-    }
-}
-
-impl Warmup {
-    fn resolve(&self) -> warm::Config {
-        warm::Config {
-            idle: self.idle_timeout.get(),
-            exchanges: self.min_requests.get(),
-            young: self.startup_grace.get(),
-            load: self.cold_load_threshold.get(),
-        }
     }
 }
 

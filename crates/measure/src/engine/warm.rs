@@ -17,43 +17,34 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::record::WarmupState;
+use tokengauge_types::bounded::{DAY, HOUR, Int, MINUTE, SECOND, Time};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
 /// Thresholds of the warm-up states.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Warmup")]
 pub struct Config {
-    /// Time without a request after which the backend has to warm up again.
-    pub idle: Duration,
-    /// Number of successful responses that warm the backend up.
-    pub exchanges: usize,
-    /// Age below which a process still counts as warming.
-    pub young: Duration,
-    /// Minimum load time, reported in a response, that makes the backend count as cold. Shorter times are normal for a
-    /// loaded model.
-    pub load: Duration,
-}
-
-impl Config {
-    /// Default thresholds:
-    ///
-    /// - `idle`: 5 min, after which Ollama unloads a model without requests.
-    /// - `exchanges`: 3 requests. The first pays for compilation and graph capture, the second for another batch size
-    ///   or prompt length. The third shows that warm-up is over.
-    /// - `young`: 2 min, because some engines open their port a minute or two before they are ready.
-    /// - `load`: 500 ms. Ollama reports 10 to 100 ms for a loaded model, and seconds for an unloaded one.
-    pub const DEFAULT: Self = Self {
-        idle: Duration::from_secs(300),
-        exchanges: 3,
-        young: Duration::from_secs(120),
-        load: Duration::from_millis(500),
-    };
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
+    /// After this long without a call, the backend has to [warm up](engine-metrics.md#cold-warming-warm) again.
+    /// `warmup: {}` uses the defaults.
+    // Ollama unloads a model after 5 min without requests. A second without traffic is not idleness. No cache is kept
+    // for longer than a day.
+    pub idle_timeout: Time<SECOND, DAY, { 5 * MINUTE }>,
+    /// Successful responses before the backend counts as warm.
+    // The first request pays for compilation and graph capture, the second for another batch size or prompt length. The
+    // third shows that warm-up is over.
+    pub min_requests: Int<0, 1_000, 3>,
+    /// Time after the start of the engine during which it counts as warming. Requires `engine_metrics` of an engine
+    /// that reports its start time.
+    // Some engines open their port a minute or two before they are ready.
+    pub startup_grace: Time<0, HOUR, { 2 * MINUTE }>,
+    /// Model load time in a response that marks a cold start.
+    // Ollama reports 10 to 100 ms for a loaded model, and seconds for an unloaded one. No model takes an hour to load.
+    pub cold_load_threshold: Time<1, HOUR, 500>,
 }
 
 /// Largest difference between two reported start times of the same process. Clocks have a resolution of 10 ms, and
@@ -93,7 +84,8 @@ impl WarmupTracker {
 
     /// Returns the warm-up state of the backend for a request admitted at `at`.
     pub fn state(&self, at: MonotonicInstant) -> WarmupState {
-        let is_young = |process: Process| process.age + at.since(process.at) < self.config.young;
+        let is_young =
+            |process: Process| process.age + at.since(process.at) < self.config.startup_grace.get();
         if self.is_asleep || self.is_untried {
             WarmupState::Cold
         } else if self.missing_successes > 0
@@ -110,7 +102,7 @@ impl WarmupTracker {
     pub fn record_admission(&mut self, at: MonotonicInstant) -> WarmupState {
         let state = self.state(at);
         if self.is_idle(at) {
-            self.missing_successes = self.config.exchanges;
+            self.missing_successes = self.config.min_requests.get();
         }
         self.in_flight = self.in_flight.saturating_add(1);
         self.last_activity = Some(at);
@@ -136,8 +128,8 @@ impl WarmupTracker {
         self.last_success = Some(at);
         self.is_untried = false;
         self.is_asleep = false;
-        if load.is_some_and(|load| load >= self.config.load) {
-            self.missing_successes = self.config.exchanges;
+        if load.is_some_and(|load| load >= self.config.cold_load_threshold.get()) {
+            self.missing_successes = self.config.min_requests.get();
             return WarmupState::Cold;
         }
         self.missing_successes = self.missing_successes.saturating_sub(1);
@@ -154,7 +146,7 @@ impl WarmupTracker {
     ) {
         let slept = std::mem::replace(&mut self.is_asleep, asleep.unwrap_or_default());
         if slept && !self.is_asleep {
-            self.missing_successes = self.config.exchanges;
+            self.missing_successes = self.config.min_requests.get();
         }
         let Some(started) = started else {
             return;
@@ -171,16 +163,16 @@ impl WarmupTracker {
         let age = wall.unix_nanos().saturating_sub(started.unix_nanos());
         let process = Process { started, age: Duration::from_nanos(age), at };
         self.process = Some(process);
-        let has_restarted = before.is_some() || process.age < self.config.young;
+        let has_restarted = before.is_some() || process.age < self.config.startup_grace.get();
         let tried = |success: MonotonicInstant| at.since(success) < process.age;
         if has_restarted && !self.last_success.is_some_and(tried) {
             self.is_untried = true;
-            self.missing_successes = self.config.exchanges;
+            self.missing_successes = self.config.min_requests.get();
         }
     }
 
     fn is_idle(&self, at: MonotonicInstant) -> bool {
-        let long_ago = |last_activity| at.since(last_activity) >= self.config.idle;
+        let long_ago = |last_activity| at.since(last_activity) >= self.config.idle_timeout.get();
         self.in_flight == 0 && self.last_activity.is_none_or(long_ago)
     }
 }

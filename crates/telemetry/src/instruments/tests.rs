@@ -35,6 +35,7 @@ use tokengauge_measure::load::{
 use tokengauge_measure::record::{LengthBucket, WarmupState};
 use tokengauge_measure::slo::{BURN_WINDOWS, CountingRules, Counts, Objective, Scope, Sli};
 use tokengauge_measure::timing::{LiveSample, Stage, Stall, StallPhase, Stalls, Unrated};
+use tokengauge_types::bounded::Int;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{ErrorSource, ProxyPosition};
 use tokengauge_types::label::CardinalityLimits;
@@ -896,8 +897,11 @@ fn a_page_of_many_tenants_is_bounded() {
 
 #[test]
 fn many_names_do_not_overflow_the_sdk_and_are_counted() {
-    let limits =
-        CardinalityLimits { models: 5, length_buckets: true, ..CardinalityLimits::default() };
+    let limits = CardinalityLimits {
+        models: Int::within(5),
+        length_buckets: true,
+        ..CardinalityLimits::default()
+    };
     let (instruments, metrics_reader) = Instruments::new(
         &Config { gen_ai: GenAiNames::Both, ..Config::default() },
         limits,
@@ -905,7 +909,11 @@ fn many_names_do_not_overflow_the_sdk_and_are_counted() {
     );
     // This limiter admits many more values than the limits of the instruments assume.
     let limiter = CardinalityLimiter::new(
-        CardinalityLimits { models: 100_000, finish_reasons: 100_000, ..limits },
+        CardinalityLimits {
+            models: Int::within(100_000),
+            finish_reasons: Int::within(100_000),
+            ..limits
+        },
         [],
     );
     for record in (0..3_000).map(distinct) {
@@ -950,7 +958,7 @@ fn combination(n: usize) -> Record {
 #[test]
 fn no_metric_has_more_series_than_its_limit() {
     let (instruments, metrics_reader) = start(GenAiNames::Both);
-    let limits = CardinalityLimits { models: 100_000, ..CardinalityLimits::default() };
+    let limits = CardinalityLimits { models: Int::within(100_000), ..CardinalityLimits::default() };
     let limiter = CardinalityLimiter::new(limits, []);
     for record in (0..20 * 288).map(combination) {
         let live = instruments.live(&record.call.as_ref().unwrap().series);

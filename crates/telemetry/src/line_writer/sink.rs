@@ -13,6 +13,10 @@ use std::time::Duration;
 
 use memchr::memrchr;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use tokengauge_types::bounded::{Int, Size};
 use tokengauge_types::serde_as_str;
 
 /// Permissions of a new file. Lines contain client addresses and model names, so only the owner and the group (such as
@@ -51,23 +55,16 @@ impl fmt::Display for Destination {
 
 serde_as_str!(Destination, { "type": "string", "format": "path or `stdout`" });
 
-/// The size limit of a file, and the number of rotated files to keep. The newest rotated file is `path.1`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// The size limit of a file, and the number of rotated files to keep. The default allows about 40,000 calls per file and
+/// at most 600 MiB in total.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Rotation {
-    /// Maximum size of a file in bytes.
-    pub size: u64,
-    pub keep: usize,
-}
-
-impl Rotation {
-    /// Allows about 40,000 calls per file and at most 600 MiB in total.
-    pub const DEFAULT: Self = Self { size: 100 << 20, keep: 5 };
-}
-
-impl Default for Rotation {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
+    /// Size at which the file is rotated.
+    // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
+    pub size: Size<{ 1 << 20 }, { 1 << 40 }, { 100 << 20 }>,
+    /// Number of rotated files to keep. `path.1` is the newest.
+    pub max_files: Int<0, 1_000, 5>,
 }
 
 /// An open destination.
@@ -191,7 +188,7 @@ impl Rotated {
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.reopen_if_moved()?;
         self.end_torn_line()?;
-        let room = self.rotate.size.saturating_sub(self.length);
+        let room = (self.rotate.size.get() as u64).saturating_sub(self.length);
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let mut fits = whole_lines(lines, room);
         if fits == 0 {
@@ -216,7 +213,7 @@ impl Rotated {
     /// Returns the length in bytes of the lines that fit into an empty file. A line that is longer than the size limit
     /// gets a file of its own.
     fn lines_of_new_file(&self, lines: &[u8]) -> usize {
-        let size = usize::try_from(self.rotate.size).unwrap_or(usize::MAX);
+        let size = self.rotate.size.get();
         let first = || lines.iter().position(|byte| *byte == b'\n');
         match whole_lines(lines, size) {
             0 => first().map_or(lines.len(), |end| end + 1),
@@ -263,7 +260,8 @@ impl Rotated {
     /// Must be called only after a rotation. If this log never rotates, numbered files next to it may belong to
     /// logrotate and must not be removed.
     fn remove_excess_files(&self) {
-        let mut excess = (self.rotate.keep + 1..).map(|number| numbered(&self.path, number));
+        let mut excess =
+            (self.rotate.max_files.get() + 1..).map(|number| numbered(&self.path, number));
         while excess.next().is_some_and(|path| fs::remove_file(path).is_ok()) {}
     }
 
@@ -283,7 +281,7 @@ impl Rotated {
     /// files with higher numbers may already have moved by one.
     fn start_new_file(&mut self) -> io::Result<()> {
         let staged = numbered(&self.path, 0);
-        if self.rotate.keep == 0 {
+        if self.rotate.max_files.get() == 0 {
             // An empty file replaces the current one, so that there is a file at every time.
             drop(open(&staged)?);
             if let Err(problem) = fs::rename(&staged, &self.path) {
@@ -319,7 +317,7 @@ impl Rotated {
     /// so that repeated attempts do not move them beyond the last number.
     fn shift_numbered_files(&self) -> io::Result<()> {
         let is_present = |number: &usize| numbered(&self.path, *number).exists();
-        let count = (0..self.rotate.keep).take_while(is_present).count();
+        let count = (0..self.rotate.max_files.get()).take_while(is_present).count();
         for number in (0..count).rev() {
             fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1))?;
         }
@@ -359,9 +357,14 @@ fn whole_lines(lines: &[u8], room: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokengauge_types::value::ByteSize;
 
-    fn target(path: &Path, size: u64, keep: usize) -> Sink {
-        Sink::open(&Destination::File(path.to_owned()), Rotation { size, keep }).unwrap()
+    fn target(path: &Path, size: usize, keep: usize) -> Sink {
+        Sink::open(
+            &Destination::File(path.to_owned()),
+            Rotation { size: Size::within(ByteSize(size)), max_files: Int::within(keep) },
+        )
+        .unwrap()
     }
 
     fn read(path: &Path) -> Option<String> {

@@ -1,13 +1,15 @@
 //! Values whose type has their range and their default. Each range is checked while a file is read. The JSON Schema
 //! contains the ranges of integers.
+//!
+//! The attributes of garde would need a line per key. Its messages have neither the offending value nor both bounds.
 
 use std::fmt;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::value::{ByteSize, DurationValue};
+use crate::value::{ByteSize, DurationValue, TimeLimit};
 
 /// A value from `MIN` to `MAX`. The numbers are in milliseconds for times and in bytes for sizes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -153,5 +155,44 @@ impl<T: JsonSchema + Quantity, const MIN: u64, const MAX: u64, const DEFAULT: u6
             schema.insert(DEFAULT_IF_SET.to_owned(), default.to_string().into());
         }
         schema
+    }
+}
+
+/// Format of an optional time: from 1 ms, below which every request would fail, to `MAX` milliseconds, or `off`.
+#[derive(Clone, Copy, Debug)]
+pub struct UpTo<const MAX: u64>;
+
+impl<const MAX: u64> UpTo<MAX> {
+    /// # Errors
+    /// Fails if the value is not a time, or out of range.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let TimeLimit(limit) = TimeLimit::deserialize(from)?;
+        if limit.is_some_and(|limit| !(1..=MAX).contains(&DurationValue(limit).units())) {
+            let max = DurationValue::from_units(MAX);
+            return Err(de::Error::custom(format_args!(
+                "out of range; write a time from 1ms to {max}, or off"
+            )));
+        }
+        Ok(limit)
+    }
+
+    /// # Errors
+    /// Fails if the serializer fails.
+    pub fn serialize<S: Serializer>(limit: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        TimeLimit(*limit).serialize(to)
+    }
+}
+
+impl<const MAX: u64> JsonSchema for UpTo<MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        TimeLimit::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        TimeLimit::json_schema(generator)
     }
 }
