@@ -1,6 +1,7 @@
 //! Collects the errors of a configuration, so that one run reports all of them. Each error has a position, a key and a
 //! hint.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -134,8 +135,8 @@ impl ErrorCollector {
     /// Adds an error about the value of `key` in the section at `node`. If the key is missing, the error has the
     /// position of the innermost section that exists.
     pub(super) fn add_key(&mut self, node: NodeId, key: &str, message: impl Into<String>) {
-        let (position, key) = self.position_of(node, key);
-        self.add_at(position, key, message);
+        let (innermost, path) = self.innermost(node, key);
+        self.add_at(self.location(innermost).position, path, message);
     }
 
     /// Returns the value of the required `key` in the section at `node`. Reports a missing key, unless its value or its
@@ -146,35 +147,36 @@ impl ErrorCollector {
         (node, key): (NodeId, &str),
         hint: &str,
     ) -> Option<&'v T> {
-        if value.is_none() {
-            let (position, key) = self.position_of(node, key);
-            let is_above = |error: &ConfigError| {
-                let rest = key.strip_prefix(&error.key).filter(|_| !error.key.is_empty());
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            };
-            if !self.errors.iter().any(is_above) {
-                self.add_at(position, key, format!("missing key; {hint}"));
-            }
+        if value.is_none() && !self.is_invalid(node, key) {
+            self.add_key(node, key, format!("missing key; {hint}"));
         }
         value.as_ref()
     }
 
-    /// Returns the position of `key` in the section at `node`, and the path of the key. Without a key, those of the
-    /// section.
-    fn position_of(&self, node: NodeId, key: &str) -> (Position, String) {
-        let section = self.location(node);
+    /// Returns whether the value of `key` in the section at `node`, or a section around the value, is invalid.
+    pub(super) fn is_invalid(&self, node: NodeId, key: &str) -> bool {
+        self.is_rejected(self.innermost(node, key).0)
+    }
+
+    /// Returns the innermost node on the way from the section at `node` to its `key`, and the path of the key. Without
+    /// a key, returns the section.
+    fn innermost(&self, node: NodeId, key: &str) -> (NodeId, String) {
+        let section = self.location(node).key;
         if key.is_empty() {
-            return (section.position, section.key);
+            return (node, section);
         }
-        let path = join_path(&section.key, key);
-        let inside = self.locations.get(node.0..).unwrap_or_default().iter();
-        let inside = inside.take_while(|location| location.key.starts_with(&section.key));
-        let is_above = |location: &&Location| {
+        let path = join_path(&section, key);
+        let is_above = |location: &Location| {
             let rest = path.strip_prefix(location.key.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        let innermost = inside.filter(is_above).max_by_key(|location| location.key.len());
-        (innermost.map_or(section.position, |location| location.position), path)
+        // The first one, because a duplicate key has a node, too.
+        let inside = self.locations.iter().enumerate().skip(node.0);
+        let inside = inside.take_while(|(_, location)| location.key.starts_with(&section));
+        let innermost = inside
+            .filter(|(_, location)| is_above(location))
+            .min_by_key(|(_, location)| Reverse(location.key.len()));
+        (innermost.map_or(node, |(index, _)| NodeId(index)), path)
     }
 
     /// Adds an error about the value at `node`, if it is the first one. Further attempts to read the section of the value
@@ -188,12 +190,6 @@ impl ErrorCollector {
     /// Marks an invalid value whose error has been added.
     pub(super) fn mark_rejected(&mut self, node: NodeId) -> bool {
         self.rejected.insert(node)
-    }
-
-    /// Returns whether the value of `key` in the section at `node` has an error.
-    pub(super) fn has_key(&self, node: NodeId, key: &str) -> bool {
-        let (_, path) = self.position_of(node, key);
-        self.errors.iter().any(|error| error.key == path)
     }
 
     pub(super) fn is_rejected(&self, node: NodeId) -> bool {

@@ -32,9 +32,9 @@ pub type Map<T> = Valid<BTreeMap<String, Spanned<T>>>;
 #[serde(transparent)]
 pub struct Valid<C> {
     pub(super) entries: C,
-    /// Names, or empty texts, of the entries without a valid value.
+    /// Entries without a valid value: their names in a map, and the nodes of those without any value.
     #[serde(skip)]
-    pub(super) invalid: Vec<String>,
+    pub(super) invalid: Vec<Spanned<String>>,
 }
 
 impl<T> From<T> for Spanned<T> {
@@ -59,6 +59,13 @@ impl<T> List<T> {
     /// Number of entries in the file, including invalid ones.
     pub(super) fn written_len(&self) -> usize {
         self.entries.len() + self.invalid.len()
+    }
+}
+
+impl<T> Map<T> {
+    /// Names of all entries in the file, including invalid ones.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.entries.keys().chain(self.invalid.iter().map(|invalid| &invalid.value))
     }
 }
 
@@ -138,7 +145,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Contents<List<T>> {
         while let Some(entry) = entries.next_element().transpose() {
             match entry {
                 Ok(entry) => list.push(entry),
-                Err(_) => list.invalid.push(String::new()),
+                Err(_) => list.invalid.push(Spanned::default()),
             }
         }
         Ok(list)
@@ -156,8 +163,13 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Contents<Map<T>> {
         let mut map = Map { entries: BTreeMap::new(), invalid: Vec::new() };
         while let Some(name) = section.next_key()? {
             match section.next_value() {
-                Ok(Some(value)) => drop(map.insert(name, value)),
-                Ok(None) | Err(_) => map.invalid.push(name),
+                Ok(Spanned { value: Some(value), node }) => {
+                    map.insert(name, Spanned { value, node });
+                }
+                Ok(Spanned { value: None, node }) => {
+                    map.invalid.push(Spanned { value: name, node })
+                }
+                Err(_) => map.invalid.push(name.into()),
             }
         }
         Ok(map)

@@ -125,6 +125,19 @@ fn reports_all_errors_at_once() {
     assert_eq!(messages(text(INVALID_FILE)), INVALID_FILE_ERRORS);
 }
 
+/// Each entry is read again for each of its errors, and the rest of the file is not.
+#[test]
+fn reports_all_errors_of_a_large_file() {
+    let count = 2_000;
+    let routes = "  - {stall: {inter_token_after: 1ms, first_token_after: 1ms}, position: x}\n"
+        .repeat(count);
+    let scalars = "  - 1\n".repeat(count);
+    let upstreams: String = (0..count).map(|n| format!("  u{n}: {{}}\n  v{n}: 1\n")).collect();
+    let file = format!("version: 1\nupstreams:\n{upstreams}routes:\n{routes}slos:\n{scalars}");
+    let lengths = 2;
+    assert_eq!(messages(text(&file)).len(), 2 * count + 4 * count + count + lengths);
+}
+
 /// Invalid parts of a configuration. Each has the beginning of its expected error.
 const CHECKS: &[(&str, &str)] = &[
     ("routes: []", "3:1: routes: the list is empty"),

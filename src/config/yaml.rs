@@ -128,7 +128,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         } else {
             // The event must be an alias, because no other event starts a node.
             let message = "aliases are not supported; write the value out";
-            self.errors.add(id, message);
+            self.errors.reject(id, message);
             Kind::Null
         };
         Node { id, kind }

@@ -234,7 +234,7 @@ fn price(
     let model = errors.required(&value.model, (*node, "model"), hint);
     let currency = currency(value.currency.as_ref().or(default_currency), *node, errors);
     let prices = [("input", value.input), ("output", value.output), ("request", value.request)];
-    if prices.iter().all(|(key, price)| price.is_none() && !errors.has_key(*node, key)) {
+    if prices.iter().all(|(key, price)| price.is_none() && !errors.is_invalid(*node, key)) {
         let message = "no price; write input and output per million tokens, or request";
         errors.add(*node, message);
     }

@@ -158,8 +158,7 @@ pub fn resolve(
 
 fn from_sections(file: &mut File, errors: &mut ErrorCollector) -> Routing {
     let upstreams = super::upstreams::resolve(&mut file.upstreams, errors);
-    let names: Vec<String> =
-        file.upstreams.iter().flat_map(|map| map.keys().chain(&map.invalid)).cloned().collect();
+    let names: Vec<String> = file.upstreams.iter().flat_map(|map| map.names()).cloned().collect();
     let mut resolver = RouteResolver {
         upstreams: &upstreams.all,
         upstream_names: &names,
@@ -244,7 +243,7 @@ fn check_complete(file: &File, has_file: bool, errors: &mut ErrorCollector) {
     else {
         return;
     };
-    let names: Vec<&String> = upstreams.keys().chain(&upstreams.invalid).collect();
+    let names: Vec<&String> = upstreams.names().collect();
     if let [first, _, ..] = names.as_slice() {
         let hint = format!(
             "there are {} upstreams; add routes, such as `- {{match: {{prefix: /{first}}}, upstream: {first}, \

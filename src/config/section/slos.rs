@@ -224,7 +224,7 @@ fn from_entry(
             reject_own_indicator(value, node, errors);
             from_preset(preset, value.name.as_deref(), value.target.map(|target| target.0))
         }
-        None if errors.has_key(node, "preset") => Vec::new(),
+        None if errors.is_invalid(node, "preset") => Vec::new(),
         None => from_keys(value, node, errors).into_iter().collect(),
     };
     let scope = scope(&value.scope, node, known, errors);

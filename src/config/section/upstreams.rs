@@ -106,8 +106,8 @@ pub fn resolve(written: &mut Option<Map<Upstream>>, errors: &mut ErrorCollector)
         errors.add_key(NodeId::ROOT, "upstreams", format!("the section is empty; {hint}"));
     }
     check_length(map.len(), MAX_CONFIGURED, "upstreams", (NodeId::ROOT, "upstreams"), errors);
-    for name in &map.invalid {
-        errors.required::<()>(&None, (NodeId::ROOT, &format!("upstreams.{name}.url")), URL_HINT);
+    for empty in map.invalid.iter().filter(|invalid| invalid.node != NodeId::ROOT) {
+        errors.required::<()>(&None, (empty.node, "url"), URL_HINT);
     }
     for (name, Spanned { value, node }) in map.iter_mut() {
         check_name(name, (*node, ""), errors);
