@@ -141,25 +141,21 @@ fn resolve(file: File, errors: &mut ErrorCollector) -> Acceptance {
     ] {
         let Statistics { mean, p5, p50, p95, p99 } = series;
         for (statistic, figure) in Statistic::ALL.into_iter().zip([mean, p5, p50, p95, p99]) {
-            let key = format!("{}.{}", measure.name(), statistic.as_str());
-            limits.figure(figure, &measure, statistic, &key);
+            limits.figure(figure, &measure, statistic);
         }
     }
-    limits.figure(file.error_rate, &Measure::ErrorRate, Statistic::Mean, "error_rate");
+    limits.figure(file.error_rate, &Measure::ErrorRate, Statistic::Mean);
     for (currency, figure) in file.cost.entries {
-        let key = format!("cost.{currency}");
-        limits.figure(figure.value, &Measure::Cost(currency), Statistic::Mean, &key);
+        limits.figure(figure.value, &Measure::Cost(currency), Statistic::Mean);
     }
     let Qualities { complete, empty, refused, filtered, tool_json_invalid, unfinished } =
         file.quality;
     let figures = [complete, empty, refused, filtered, tool_json_invalid, unfinished];
     for (quality, figure) in Quality::ALL.into_iter().zip(figures) {
-        let key = format!("quality.{}", quality.as_str());
-        limits.figure(figure, &Measure::Quality(quality), Statistic::Mean, &key);
+        limits.figure(figure, &Measure::Quality(quality), Statistic::Mean);
     }
     for (reason, figure) in file.finish.entries {
-        let key = format!("finish.{reason}");
-        limits.figure(figure.value, &Measure::Finish(reason), Statistic::Mean, &key);
+        limits.figure(figure.value, &Measure::Finish(reason), Statistic::Mean);
     }
     Acceptance {
         min_requests: file.min_requests.unwrap_or(MIN_REQUESTS),
@@ -177,20 +173,20 @@ struct LimitResolver<'p> {
 }
 
 impl LimitResolver<'_> {
-    fn figure(&mut self, figure: Figure, measure: &Measure, statistic: Statistic, key: &str) {
+    fn figure(&mut self, figure: Figure, measure: &Measure, statistic: Statistic) {
         let Figure { min, max, change, difference } = figure;
-        for (on, suffix, Range { min, max }) in [
-            (LimitBasis::Value, "", Range { min, max }),
-            (LimitBasis::Change, ".change", change),
-            (LimitBasis::Difference, ".difference", difference),
+        for (on, Range { min, max }) in [
+            (LimitBasis::Value, Range { min, max }),
+            (LimitBasis::Change, change),
+            (LimitBasis::Difference, difference),
         ] {
-            for (bound, name, text) in [(Bound::Min, "min", min), (Bound::Max, "max", max)] {
+            for (bound, text) in [(Bound::Min, min), (Bound::Max, max)] {
                 let Some(Spanned { value: text, node }) = text else {
                     continue;
                 };
                 match parse_number(&text, on, measure) {
                     Ok(value) => self.limits.push(Limit {
-                        key: format!("{key}{suffix}.{name}"),
+                        key: self.errors.location(node).key,
                         measure: measure.clone(),
                         statistic,
                         on,
