@@ -4,13 +4,12 @@
 //! attribute set and looking it up in the SDK takes much longer than recording the values. The bound instruments are
 //! therefore cached by these values and found with one lookup.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::FxHashMap;
 
 use crate::exemplars::{ExemplarRecorder, SeriesId};
 use crate::instruments::bound::BoundExemplarHistogram;
@@ -90,12 +89,23 @@ impl FinishedRequestInstruments {
     }
 }
 
-/// All values of a record on which the attributes of the instruments depend.
-#[derive(Clone, Copy, Debug, Hash)]
+/// All values of a record on which the attributes of the instruments depend. A key of the cache owns its texts, and a
+/// key to look up borrows them from the record.
+#[derive(Debug, Eq, Hash, PartialEq)]
 pub struct FinishedRequestKey<'a> {
+    facts: Facts,
+    route: Cow<'a, Label>,
+    server_address: Cow<'a, Label>,
+    error: Option<Cow<'a, Name>>,
+    series: Option<Cow<'a, MetricLabels>>,
+    response_model: Option<Cow<'a, Name>>,
+    choices: Cow<'a, [FinishedChoice]>,
+}
+
+/// The values of a key that are not texts from outside.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Facts {
     position: ProxyPosition,
-    route: &'a Label,
-    server_address: &'a Label,
     server_port: u16,
     method: &'static str,
     is_https: bool,
@@ -103,15 +113,11 @@ pub struct FinishedRequestKey<'a> {
     status: Option<u16>,
     outcome: Outcome,
     error_source: ErrorSource,
-    error: Option<&'a Name>,
     stage: Stage,
     failed_for_the_client: bool,
     is_sent: bool,
     has_end: bool,
     is_turn: bool,
-    series: Option<&'a MetricLabels>,
-    response_model: Option<&'a Name>,
-    choices: &'a [FinishedChoice],
     /// Length ranges of prompt and response. Empty if labels for length ranges are not configured.
     length_buckets: LengthBuckets,
 }
@@ -121,10 +127,8 @@ impl<'a> FinishedRequestKey<'a> {
     /// configured.
     pub fn from_record(record: &'a Record, has_length_buckets: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
-        Self {
+        let facts = Facts {
             position: route.position,
-            route: &route.name,
-            server_address: &route.server_address,
             server_port: route.server_port,
             method: method(&http.method),
             is_https: http.scheme == Scheme::Https,
@@ -132,51 +136,64 @@ impl<'a> FinishedRequestKey<'a> {
             status: http.status,
             outcome: record.outcome,
             error_source: record.error_source,
-            error: record.error_type.as_ref(),
             stage: end_stage(record),
             failed_for_the_client: failed_for_the_client(record),
             is_sent: record.points.sent.is_some(),
             has_end: record.points.end.is_some(),
             is_turn: record.is_turn,
-            series: call.map(|call| &call.series),
-            response_model: call.and_then(|call| call.response_model.as_ref()),
-            choices: call.map_or(&[], |call| &call.choices),
             length_buckets: call
                 .filter(|_| has_length_buckets)
                 .map_or_else(LengthBuckets::default, |call| call.length_buckets),
+        };
+        Self {
+            facts,
+            route: Cow::Borrowed(&route.name),
+            server_address: Cow::Borrowed(&route.server_address),
+            error: record.error_type.as_ref().map(Cow::Borrowed),
+            series: call.map(|call| Cow::Borrowed(&call.series)),
+            response_model: call.and_then(|call| call.response_model.as_ref()).map(Cow::Borrowed),
+            choices: Cow::Borrowed(call.map_or(&[], |call| &call.choices)),
+        }
+    }
+
+    fn into_owned(self) -> FinishedRequestKey<'static> {
+        FinishedRequestKey {
+            facts: self.facts,
+            route: Cow::Owned(self.route.into_owned()),
+            server_address: Cow::Owned(self.server_address.into_owned()),
+            error: self.error.map(|it| Cow::Owned(it.into_owned())),
+            series: self.series.map(|it| Cow::Owned(it.into_owned())),
+            response_model: self.response_model.map(|it| Cow::Owned(it.into_owned())),
+            choices: Cow::Owned(self.choices.into_owned()),
         }
     }
 }
 
-/// A cache of instruments. The key is a keyed 64-bit hash of the [`FinishedRequestKey`]. If two keys had the same hash,
-/// requests with one key would update the series of the other. With [`MAX_CACHED`] entries, the probability of this is
-/// 3 ×
-/// 10⁻¹⁴.
+/// A cache of instruments. Its size is bounded, so even if a server provokes hash collisions, their cost is bounded,
+/// and the fast hasher is safe to use.
 #[derive(Debug, Default)]
-pub struct FinishedRequestCache {
-    hasher: RandomState,
-    cached: RwLock<HashMap<u64, Arc<FinishedRequestInstruments>, FxBuildHasher>>,
-}
+pub struct FinishedRequestCache(
+    RwLock<FxHashMap<FinishedRequestKey<'static>, Arc<FinishedRequestInstruments>>>,
+);
 
 impl FinishedRequestCache {
     /// Returns the cached instruments for `key`, or else the instruments that `make` creates. New instruments are
     /// cached if `make` also returns `true` and the cache is not full.
     pub fn obtain(
         &self,
-        key: &FinishedRequestKey<'_>,
+        key: FinishedRequestKey<'_>,
         make: impl FnOnce() -> (FinishedRequestInstruments, bool),
     ) -> Arc<FinishedRequestInstruments> {
-        let hash = self.hasher.hash_one(key);
-        let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = cached.get(&hash) {
+        let cached = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = cached.get(&key) {
             return Arc::clone(found);
         }
         drop(cached);
         let (instruments, keep) = make();
         let instruments = Arc::new(instruments);
-        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if keep && cached.len() < MAX_CACHED {
-            cached.entry(hash).or_insert_with(|| Arc::clone(&instruments));
+            cached.entry(key.into_owned()).or_insert_with(|| Arc::clone(&instruments));
         }
         instruments
     }
@@ -205,27 +222,26 @@ mod tests {
     fn caches_a_key_once_and_only_on_request() {
         let cache = FinishedRequestCache::default();
         let record = testing::streamed();
-        let key = FinishedRequestKey::from_record(&record, true);
-        let uncached = cache.obtain(&key, || instruments(false));
-        let first = cache.obtain(&key, || instruments(true));
+        let key = || FinishedRequestKey::from_record(&record, true);
+        let uncached = cache.obtain(key(), || instruments(false));
+        let first = cache.obtain(key(), || instruments(true));
         assert!(!Arc::ptr_eq(&uncached, &first));
         let copy = record.clone();
         let again =
-            cache.obtain(&FinishedRequestKey::from_record(&copy, true), || panic!("not cached"));
+            cache.obtain(FinishedRequestKey::from_record(&copy, true), || panic!("not cached"));
         assert!(Arc::ptr_eq(&first, &again));
     }
 
     #[test]
     fn keys_differ_in_each_fact_of_an_attribute() {
         let record = testing::streamed();
-        let hasher = RandomState::new();
-        let hash = |record: &Record| hasher.hash_one(FinishedRequestKey::from_record(record, true));
+        let key = |record: &Record| FinishedRequestKey::from_record(record, true).into_owned();
         let differ = |change: fn(&mut Record)| {
             let mut other = record.clone();
             change(&mut other);
-            hash(&other) != hash(&record)
+            key(&other) != key(&record)
         };
-        assert_eq!(hash(&record), hash(&record.clone()));
+        assert_eq!(key(&record), key(&record.clone()));
         assert!(differ(|record| record.http.status = Some(201)));
         assert!(differ(|record| record.http.method = http::Method::PUT));
         assert!(differ(|record| record.http.scheme = Scheme::Https));

@@ -210,7 +210,7 @@ impl Instruments {
             self.left_out("truncated", content.truncated.into());
         }
         let instruments = self.finished_requests.obtain(
-            &FinishedRequestKey::from_record(record, self.has_length_buckets),
+            FinishedRequestKey::from_record(record, self.has_length_buckets),
             || {
                 let overflow_before = self.overflow_count(limiter);
                 let instruments = self.finished_request(record, limiter);
