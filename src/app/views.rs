@@ -35,7 +35,7 @@ pub(super) fn snapshot_source(
         observer.with_snapshot(|observed| {
             let others = others();
             collect(StateSnapshot {
-                label_overflow: limiter.refused().to_vec(),
+                label_overflow: limiter.refused().map(|(it, times)| (it.as_str(), times)).to_vec(),
                 refused_requests: others.refused_requests,
                 clients: others.clients,
                 upstreams: others.upstreams,

@@ -6,8 +6,8 @@ use tokengauge_measure::load::{ModelKey, RouteKey};
 use tokengauge_measure::record::MetricLabels;
 use tokengauge_types::label::Label;
 
-use crate::catalog::Attribute;
 use crate::catalog::attributes as key;
+use crate::catalog::{Attribute, Metric};
 
 pub fn pair(attribute: Attribute, value: impl Into<Value>) -> KeyValue {
     KeyValue::new(attribute.key, value)
@@ -24,6 +24,12 @@ pub fn label(attribute: Attribute, value: &Label) -> KeyValue {
 
 pub fn with(base: &[KeyValue], own: &[KeyValue]) -> Vec<KeyValue> {
     sorted(base.iter().chain(own).cloned().collect())
+}
+
+/// Adds the labels of one value to the attributes in `base`.
+pub fn with_labels(metric: &Metric, base: &[KeyValue], labels: &[&'static str]) -> Vec<KeyValue> {
+    let own = metric.own.iter().zip(labels).map(|(attribute, label)| word(*attribute, label));
+    sorted(base.iter().cloned().chain(own).collect())
 }
 
 pub fn sorted(mut attributes: Vec<KeyValue>) -> Vec<KeyValue> {

@@ -1,14 +1,7 @@
-//! Counts exports and dropped items for each signal, and exports these counts as metrics.
+//! Counts exports and dropped items for each signal.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use opentelemetry::metrics::Meter;
-
-use crate::attributes::word;
-use crate::builders::Observed;
-use crate::catalog::attributes as key;
-use crate::catalog::health;
 pub use crate::config::Signal;
 use tokengauge_types::label_enum;
 
@@ -37,6 +30,16 @@ struct SignalCounters {
     dropped: DropCounters,
 }
 
+/// The counts of one signal since the start of the process.
+#[derive(Clone, Copy, Debug)]
+pub struct SignalCounts {
+    pub signal: Signal,
+    pub succeeded: u64,
+    pub failed: u64,
+    pub retries: u64,
+    pub dropped: [(DropReason, u64); DropReason::ALL.len()],
+}
+
 impl ExportCounters {
     /// Counts one finished export request, even if several attempts were needed.
     pub fn count_export(&self, signal: Signal, succeeded: bool) {
@@ -63,37 +66,19 @@ impl ExportCounters {
         self.counters(signal).dropped.get(reason)
     }
 
-    /// Registers the counters as metrics.
-    pub fn register(self: &Arc<Self>, meter: &Meter) {
-        let all = Arc::clone(self);
-        u64::observe(&health::SELF_EXPORTS, meter, move |counter| {
-            for signal in Signal::ALL {
-                let counters = all.counters(signal);
-                for (result, count) in [("failed", &counters.failed), ("ok", &counters.succeeded)] {
-                    let attributes =
-                        [word(key::RESULT, result), word(key::SIGNAL, signal.as_str())];
-                    counter.observe(count.load(Ordering::Relaxed), &attributes);
-                }
+    /// Copies the counts of all signals.
+    pub fn counts(&self) -> Vec<SignalCounts> {
+        let counts = |signal| {
+            let counters = self.counters(signal);
+            SignalCounts {
+                signal,
+                succeeded: counters.succeeded.load(Ordering::Relaxed),
+                failed: counters.failed.load(Ordering::Relaxed),
+                retries: counters.retries.load(Ordering::Relaxed),
+                dropped: DropReason::ALL.map(|reason| (reason, counters.dropped.get(reason))),
             }
-        });
-        let counters = Arc::clone(self);
-        u64::observe(&health::SELF_RETRIES, meter, move |counter| {
-            for signal in Signal::ALL {
-                counter.observe(counters.retries(signal), &[word(key::SIGNAL, signal.as_str())]);
-            }
-        });
-        let counters = Arc::clone(self);
-        u64::observe(&health::SELF_DROPPED, meter, move |counter| {
-            for signal in Signal::ALL {
-                for reason in DropReason::ALL {
-                    let attributes = [
-                        word(key::DROP_REASON, reason.as_str()),
-                        word(key::SIGNAL, signal.as_str()),
-                    ];
-                    counter.observe(counters.dropped(signal, reason), &attributes);
-                }
-            }
-        });
+        };
+        Signal::ALL.map(counts).to_vec()
     }
 
     fn counters(&self, signal: Signal) -> &SignalCounters {

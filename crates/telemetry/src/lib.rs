@@ -16,7 +16,6 @@ pub mod catalog;
 pub mod config;
 pub mod exemplars;
 pub mod export_counters;
-mod gauges;
 pub mod instruments;
 mod line_writer;
 pub mod logs;

@@ -27,11 +27,11 @@ use opentelemetry_sdk::metrics::{
 };
 use opentelemetry_sdk::resource::{ResourceDetector, TelemetryResourceDetector};
 
+use crate::catalog::state::{Current, Registrar};
 use crate::catalog::{self, Kind, SCOPE};
 use crate::config::{self, Config};
 use crate::exemplars::{ExemplarSnapshot, Exemplars};
 use crate::export_counters::{ExportCounters, Signal};
-use crate::gauges::{self, Current};
 use crate::series_limits;
 use crate::snapshot::SnapshotSource;
 use tokengauge_types::clock::{self, MonotonicInstant};
@@ -132,8 +132,8 @@ impl MetricsReader {
         });
         let current: Current = Arc::new(ArcSwap::default());
         let counters = Arc::new(ExportCounters::default());
-        gauges::register(&observed, &process, &current);
-        counters.register(&process);
+        let registrar = Registrar { observed: &observed, process: &process, current: &current };
+        registrar.register_all();
         let metrics_reader = Self {
             providers,
             cumulative,
@@ -174,7 +174,9 @@ impl MetricsReader {
     fn snapshot(&self, readers: &Readers, is_cumulative: bool) -> MetricsSnapshot {
         let mut last = lock(&self.last);
         self.readings.with(|mut snapshot| {
-            snapshot.overflowed_series = self.overflowed.load(Ordering::Relaxed);
+            let overflowed = self.overflowed.load(Ordering::Relaxed);
+            snapshot.label_overflow.push(("series", overflowed));
+            snapshot.exports = self.counters.counts();
             let is_late = snapshot.is_observer_late;
             let earlier = last.clone().filter(|_| is_late && is_cumulative);
             if let Some(earlier) = &earlier {

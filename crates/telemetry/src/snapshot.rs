@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::export_counters::SignalCounts;
 use crate::line_writer::LineCounts;
 use crate::process::ProcessStats;
 use tokengauge_measure::cost::TokenPrice;
@@ -11,7 +12,7 @@ use tokengauge_measure::drift;
 use tokengauge_measure::engine;
 use tokengauge_measure::load;
 use tokengauge_measure::slo;
-use tokengauge_types::label::{Dimension, Label};
+use tokengauge_types::label::Label;
 
 /// Values that are read once per collection, and not recorded whenever they change.
 #[derive(Clone, Debug, Default)]
@@ -33,9 +34,10 @@ pub struct StateSnapshot {
     pub clients: ClientLoad,
     /// Counters of upstreams.
     pub upstreams: Vec<UpstreamCounts>,
-    /// How often a label value was replaced by `other`, as counted by
-    /// [`tokengauge_types::label::CardinalityLimiter::refused`].
-    pub label_overflow: Vec<(Dimension, u64)>,
+    /// How often a label value was replaced by `other`, by dimension as counted by
+    /// [`tokengauge_types::label::CardinalityLimiter::refused`]. The metrics reader adds `series`: how often a new
+    /// combination of label values exceeded the limit on series, so that some of its labels were replaced.
+    pub label_overflow: Vec<(&'static str, u64)>,
     pub process: ProcessStats,
     /// Time since a drain was requested. Zero if no drain was requested.
     pub draining: Duration,
@@ -43,9 +45,8 @@ pub struct StateSnapshot {
     pub request_log: LineCounts,
     /// Counts of the lines of the process's log.
     pub log: LineCounts,
-    /// How often a new combination of label values exceeded the limit on series, so that some of its labels were
-    /// replaced by `other`. The metrics reader sets this value.
-    pub overflowed_series: u64,
+    /// Counts of the OTLP exports. The metrics reader sets this value.
+    pub exports: Vec<SignalCounts>,
 }
 
 /// Counters of one upstream since the start of the process.

@@ -7,6 +7,8 @@
 //! translators to Prometheus add such words. Counters of things have a unit such as `{token}`, and only gauges have the
 //! unit 1.
 
+use std::slice;
+
 use crate::prometheus_names;
 use tokengauge_types::label_enum;
 
@@ -23,21 +25,24 @@ macro_rules! attributes {
 }
 
 /// Declares a table of metrics, and a list of all metrics in the table. Columns: constant, name, kind, unit, groups of
-/// attributes, buckets, combinations, description.
+/// attributes, attributes that split the value, buckets, combinations, description, source.
 macro_rules! metrics {
     (
         $(#[$about:meta])* $all:ident;
         $(
             $constant:ident $name:literal $kind:ident $unit:literal
-            $(by [$($attributes:expr),*])? $(buckets $buckets:ident)? $(times $combinations:expr)?,
-            $description:literal;
+            $(by [$($attributes:expr),*])? $(split [$($own:expr),*])? $(buckets $buckets:ident)?
+            $(times $combinations:literal)?,
+            $description:literal $(, $source:expr)?;
         )*
     ) => {
         $(
             #[doc = $description]
             pub static $constant: Metric =
                 Metric::new($name, Kind::$kind, $unit, $description, &[$($($attributes),*)?])
+                    $(.split(&[$($own),*]))?
                     $(.with_buckets($buckets))?
+                    $(.from_source($source))?
                     $(.with_combinations($combinations))?;
         )*
         $(#[$about])*
@@ -45,13 +50,37 @@ macro_rules! metrics {
     };
 }
 
+/// The source of a metric that is read from each entry of a group of the snapshot. After `each`, the function returns
+/// one value for each label.
+macro_rules! state {
+    ($group:ident, each $values:expr) => {
+        $crate::catalog::Source {
+            labels: Some($crate::catalog::state_labels(&$group, $values)),
+            read: $crate::catalog::Read::State(|registrar, metric| {
+                registrar.each(metric, &$group, $values);
+            }),
+        }
+    };
+    ($group:ident, $value:expr) => {
+        $crate::catalog::Source {
+            labels: None,
+            read: $crate::catalog::Read::State(|registrar, metric| {
+                registrar.one(metric, &$group, $value);
+            }),
+        }
+    };
+}
+
 pub mod attributes;
 pub mod health;
 pub mod semconv;
 pub mod spans;
+pub(crate) mod state;
 pub mod tokengauge;
 
 pub use attributes::Attribute;
+use attributes::Values;
+use state::{Group, Registrar};
 
 /// Instrumentation scope of all telemetry.
 pub const SCOPE: &str = "tokengauge";
@@ -65,11 +94,56 @@ pub struct Metric {
     pub description: &'static str,
     /// The attributes of the metric, in groups that many metrics share.
     pub attributes: &'static [&'static [Attribute]],
+    /// Further attributes. Each value of the metric comes with one label for each of them.
+    pub own: &'static [Attribute],
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
     /// Maximum number of series per combination of [`attributes::CALL`] or [`attributes::ROUTE_KEY`]. Multiplied by the
-    /// number of calls or routes, it bounds the series of the metric.
+    /// number of calls or routes, it bounds the series of the metric. By default, this is the number of labels with
+    /// which the values come.
     pub combinations: usize,
+    pub(crate) source: Source,
+}
+
+/// What determines the values of a metric.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub read: Read,
+    /// Number of labels with which the values come. `None` for a single value without a label.
+    pub labels: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Read {
+    /// The module `instruments` records the values.
+    Recorded,
+    /// A value in each snapshot. The function registers the metric.
+    State(fn(&Registrar<'_>, &'static Metric)),
+}
+
+/// The labels of one value: one label for each attribute after `split`.
+pub trait Labels: Copy + 'static {
+    fn as_slice(&self) -> &[&'static str];
+}
+
+impl Labels for &'static str {
+    fn as_slice(&self) -> &[&'static str] {
+        slice::from_ref(self)
+    }
+}
+
+impl<const N: usize> Labels for [&'static str; N] {
+    fn as_slice(&self) -> &[&'static str] {
+        self
+    }
+}
+
+/// Returns the number of labels of a metric that is read from a snapshot.
+const fn state_labels<R, L, T, const N: usize>(
+    _: &Group<R>,
+    _: fn(&R) -> Option<[(L, Option<T>); N]>,
+) -> usize {
+    N
 }
 
 label_enum! {
@@ -101,7 +175,29 @@ impl Metric {
         description: &'static str,
         attributes: &'static [&'static [Attribute]],
     ) -> Self {
-        Self { name, kind, unit, description, attributes, buckets: &[], combinations: 1 }
+        let source = Source { read: Read::Recorded, labels: None };
+        let (own, buckets, combinations) = (&[], &[], 1);
+        Self { name, kind, unit, description, attributes, own, buckets, combinations, source }
+    }
+
+    /// Adds attributes that split the value.
+    const fn split(self, own: &'static [Attribute]) -> Self {
+        let (mut combinations, mut rest) = (1, own);
+        while let [first, others @ ..] = rest {
+            if let Values::Closed(values) = first.values {
+                combinations *= values.len();
+            }
+            rest = others;
+        }
+        Self { own, combinations, ..self }
+    }
+
+    const fn from_source(self, source: Source) -> Self {
+        let combinations = match source.labels {
+            Some(labels) => labels,
+            None => self.combinations,
+        };
+        Self { source, combinations, ..self }
     }
 
     const fn with_buckets(self, buckets: &'static [f64]) -> Self {
@@ -113,7 +209,7 @@ impl Metric {
     }
 
     pub fn attributes(&self) -> impl Iterator<Item = Attribute> {
-        self.attributes.iter().copied().flatten().copied()
+        self.attributes.iter().copied().flatten().chain(self.own).copied()
     }
 
     /// Returns the name of the metric on a scrape page, without the suffixes of a histogram's lines.
@@ -209,14 +305,14 @@ mod tests {
         }
     }
 
-    fn shown(values: attributes::Values) -> String {
+    fn shown(values: Values) -> String {
         match values {
-            attributes::Values::Closed(values) => {
+            Values::Closed(values) => {
                 values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ")
             }
-            attributes::Values::Gated => "from traffic; bounded, further ones are `other`".into(),
-            attributes::Values::Configured => "from the configuration".into(),
-            attributes::Values::Any => "any".into(),
+            Values::Gated => "from traffic; bounded, further ones are `other`".into(),
+            Values::Configured => "from the configuration".into(),
+            Values::Any => "any".into(),
         }
     }
 

@@ -165,7 +165,7 @@ fn snapshot() -> StateSnapshot {
         },
         process: process(),
         draining: Duration::from_secs(12),
-        label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
+        label_overflow: Dimension::ALL.map(|dimension| (dimension.as_str(), 3)).to_vec(),
         ..StateSnapshot::default()
     }
 }

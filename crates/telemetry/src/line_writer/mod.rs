@@ -45,6 +45,17 @@ pub struct LineCounts {
     pub failed_rotations: u64,
 }
 
+impl LineCounts {
+    /// Returns the number of dropped lines for each of these reasons.
+    pub(crate) fn dropped_for<const N: usize>(
+        &self,
+        reasons: [DropReason; N],
+    ) -> [(&'static str, Option<u64>); N] {
+        let counts = |reason| self.dropped.iter().find(|(known, _)| *known == reason);
+        reasons.map(|reason| (reason.as_str(), counts(reason).map(|(_, lines)| *lines)))
+    }
+}
+
 impl Default for LineCounts {
     fn default() -> Self {
         let dropped = DropReason::ALL.map(|reason| (reason, 0));
