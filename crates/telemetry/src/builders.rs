@@ -1,11 +1,11 @@
 //! Creates instruments from catalog entries. No other module uses the SDK's builders.
 
-use std::sync::Arc;
-
-use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{
+    AsyncInstrument, BoundCounter, BoundHistogram, Counter, Histogram, Meter,
+};
 
 use crate::catalog::{Kind, Metric};
-use crate::exemplars::Exemplars;
 
 /// Creates an SDK instrument with the name, unit and description of a metric.
 macro_rules! build {
@@ -19,34 +19,73 @@ macro_rules! build {
     };
 }
 
-/// A counter or histogram that is created from its catalog entry.
-pub trait Instrument {
-    fn build(metric: &'static Metric, meter: &Meter, exemplars: &Arc<Exemplars>) -> Self;
+/// A counter or histogram.
+#[derive(Clone, Debug)]
+pub enum Instrument {
+    Count(Counter<u64>),
+    /// Counts amounts that are not whole numbers, such as seconds or money.
+    Amount(Counter<f64>),
+    Histogram(Histogram<f64>),
 }
 
-impl Instrument for Counter<u64> {
-    fn build(metric: &'static Metric, meter: &Meter, _: &Arc<Exemplars>) -> Self {
-        build!(metric, meter.u64_counter())
+/// An [`Instrument`] that is bound to one series.
+#[derive(Clone, Debug)]
+pub enum Series {
+    /// A series of a metric that is not exported.
+    Off,
+    Count(BoundCounter<u64>),
+    Amount(BoundCounter<f64>),
+    Histogram(BoundHistogram<f64>),
+}
+
+impl Instrument {
+    pub fn new(metric: &'static Metric, meter: &Meter) -> Self {
+        if metric.kind == Kind::Histogram {
+            let bounds = metric.buckets.to_vec();
+            Self::Histogram(build!(metric, meter.f64_histogram(), with_boundaries(bounds)))
+        } else if matches!(metric.unit, "s" | "{currency}" | "{unit}") {
+            Self::Amount(build!(metric, meter.f64_counter()))
+        } else {
+            Self::Count(build!(metric, meter.u64_counter()))
+        }
+    }
+
+    /// Returns the series with `attributes`, which must be sorted by key.
+    pub fn bind(&self, attributes: &[KeyValue]) -> Series {
+        match self {
+            Self::Count(counter) => Series::Count(counter.bind(attributes)),
+            Self::Amount(counter) => Series::Amount(counter.bind(attributes)),
+            Self::Histogram(histogram) => Series::Histogram(histogram.bind(attributes)),
+        }
+    }
+
+    pub fn record(&self, value: f64, attributes: &[KeyValue]) {
+        match self {
+            Self::Count(counter) => counter.add(whole(value), attributes),
+            Self::Amount(counter) => counter.add(value, attributes),
+            Self::Histogram(histogram) => histogram.record(value, attributes),
+        }
     }
 }
 
-/// Counts amounts that are not whole numbers, such as seconds or money.
-impl Instrument for Counter<f64> {
-    fn build(metric: &'static Metric, meter: &Meter, _: &Arc<Exemplars>) -> Self {
-        build!(metric, meter.f64_counter())
+impl Series {
+    pub fn record(&self, value: f64) {
+        match self {
+            Self::Off => {}
+            Self::Count(counter) => counter.add(whole(value)),
+            Self::Amount(counter) => counter.add(value),
+            Self::Histogram(histogram) => histogram.record(value),
+        }
     }
 }
 
-impl Instrument for Histogram<f64> {
-    fn build(metric: &'static Metric, meter: &Meter, _: &Arc<Exemplars>) -> Self {
-        build!(metric, meter.f64_histogram(), with_boundaries(metric.buckets.to_vec()))
-    }
-}
-
-impl Instrument for Histogram<u64> {
-    fn build(metric: &'static Metric, meter: &Meter, _: &Arc<Exemplars>) -> Self {
-        build!(metric, meter.u64_histogram(), with_boundaries(metric.buckets.to_vec()))
-    }
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count: not negative, whole, and far below 2⁵³"
+)]
+const fn whole(count: f64) -> u64 {
+    count as u64
 }
 
 /// A number type of metrics that are read at each collection, such as gauges.

@@ -42,7 +42,7 @@ macro_rules! metrics {
                 Metric::new($name, Kind::$kind, $unit, $description, &[$($($attributes),*)?])
                     $(.split(&[$($own),*]))?
                     $(.with_buckets($buckets))?
-                    $(.from_source($source))?
+                    $(.read_from($source))?
                     $(.with_combinations($combinations))?;
         )*
         $(#[$about])*
@@ -71,16 +71,40 @@ macro_rules! state {
     };
 }
 
+/// The source of a metric with a value of each finished request. The function gets the record and its call, which is
+/// `None` for plain HTTP. After `each`, it returns one value for each label.
+macro_rules! finished {
+    (each $values:expr) => {
+        $crate::catalog::Source {
+            labels: Some($crate::catalog::finished_labels($values)),
+            read: $crate::catalog::Read::Finished(|record, call, emit| {
+                emit.each(record, call, $values);
+            }),
+        }
+    };
+    ($value:expr) => {
+        $crate::catalog::Source {
+            labels: None,
+            read: $crate::catalog::Read::Finished(|record, call, emit| {
+                emit.one(record, call, $value);
+            }),
+        }
+    };
+}
+
 pub mod attributes;
 pub mod health;
 pub mod semconv;
 pub mod spans;
 pub(crate) mod state;
 pub mod tokengauge;
+pub(crate) mod values;
 
 pub use attributes::Attribute;
 use attributes::Values;
 use state::{Group, Registrar};
+use tokengauge_measure::record::{Call, Record};
+use values::Emit;
 
 /// Instrumentation scope of all telemetry.
 pub const SCOPE: &str = "tokengauge";
@@ -115,8 +139,10 @@ pub(crate) struct Source {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Read {
-    /// The module `instruments` records the values.
+    /// The module `instruments` records the values while requests run.
     Recorded,
+    /// A value of each finished request. The function passes the value on.
+    Finished(fn(&Record, Option<&Call>, &mut Emit<'_>)),
     /// A value in each snapshot. The function registers the metric.
     State(fn(&Registrar<'_>, &'static Metric)),
 }
@@ -138,10 +164,19 @@ impl<const N: usize> Labels for [&'static str; N] {
     }
 }
 
-/// Returns the number of labels of a metric that is read from a snapshot.
+/// Values with their labels. A value that is `None` is not recorded.
+pub(crate) type Labelled<L, T, const N: usize> = [(L, Option<T>); N];
+
+type FinishedValues<T, const N: usize> =
+    fn(&Record, Option<&Call>) -> Option<Labelled<&'static str, T, N>>;
+
+const fn finished_labels<T, const N: usize>(_: FinishedValues<T, N>) -> usize {
+    N
+}
+
 const fn state_labels<R, L, T, const N: usize>(
     _: &Group<R>,
-    _: fn(&R) -> Option<[(L, Option<T>); N]>,
+    _: fn(&R) -> Option<Labelled<L, T, N>>,
 ) -> usize {
     N
 }
@@ -192,7 +227,7 @@ impl Metric {
         Self { own, combinations, ..self }
     }
 
-    const fn from_source(self, source: Source) -> Self {
+    const fn read_from(self, source: Source) -> Self {
         let combinations = match source.labels {
             Some(labels) => labels,
             None => self.combinations,

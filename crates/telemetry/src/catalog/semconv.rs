@@ -5,8 +5,12 @@ use crate::catalog::attributes::{
     CALL, ENDED, ERROR_TYPE, METHOD, POSITION, PROTOCOL_VERSION, ROUTE, SCHEME, SERVER_ADDRESS,
     SERVER_PORT, STATUS, TOKEN_MODALITY, TOKEN_TYPE,
 };
-use crate::catalog::{Kind, Metric};
+use crate::catalog::values::{
+    first_chunk, generated, is_inference, modalities, operation_duration, served, until_end,
+};
+use crate::catalog::{Kind, Metric, Read, Source};
 use crate::config::GenAiNames;
+use tokengauge_llm::dialect::ByModality;
 
 /// Bucket bounds in seconds: those of the semantic conventions up to 81.92, extended to 655.36.
 const DURATIONS: &[f64] = &[
@@ -68,51 +72,68 @@ metrics! {
     ALL;
     HTTP_SERVER_DURATION "http.server.request.duration" Histogram "s"
         by [&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, POSITION]] buckets HTTP times 100,
-        "Duration of a request as the client sees it, to the end of the response body: end − accept.";
+        "Duration of a request as the client sees it, to the end of the response body: end − accept.",
+        finished!(|record, _| record.points.duration());
     HTTP_CLIENT_DURATION "http.client.request.duration" Histogram "s"
         by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, POSITION]] buckets HTTP times 10,
-        "Duration of a request to the upstream, to the end of the response body: end − sent.";
+        "Duration of a request to the upstream, to the end of the response body: end − sent.",
+        finished!(|record, _| until_end(record, record.points.sent));
     SERVER_DURATION "gen_ai.server.request.duration" Histogram "s" by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
-        "Duration of a call at the backend: end − sent. Sessions are excluded.";
+        "Duration of a call at the backend: end − sent. Sessions are excluded.",
+        finished!(|record, _| until_end(record, record.points.sent).filter(|_| record.websocket.is_none()));
     SERVER_FIRST_TOKEN "gen_ai.server.time_to_first_token" Histogram "s" by [CALL, ENDED] buckets FIRST_TOKEN,
-        "Upstream time to first token: token − uploaded, so the client's upload is excluded. Successful streams only.";
+        "Upstream time to first token: token − uploaded, so the client's upload is excluded. Successful streams only.",
+        finished!(|record, call| served(record, call).and(record.points.upstream_time_to_first_token()));
     SERVER_OUTPUT_TOKEN "gen_ai.server.time_per_output_token" Histogram "s" by [CALL, ENDED] buckets OUTPUT_TOKEN,
-        "Time per output token: (last − token − blocked) ÷ (N − 1), N ≥ 2. Absent if all tokens arrived at once. Successful streams only.";
+        "Time per output token: (last − token − blocked) ÷ (N − 1), N ≥ 2. Absent if all tokens arrived at once. Successful streams only.",
+        finished!(|record, call| served(record, call)?.rates.time_per_output_token);
     INFERENCE_DURATION "gen_ai.client.inference.duration" Histogram "s"
         by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
-        "Duration of an inference call, equal to its CLIENT span: end − admit.";
+        "Duration of an inference call, equal to its CLIENT span: end − admit.",
+        finished!(|record, call| until_end(record, record.points.admit).filter(|_| call.is_some_and(|call| is_inference(record, call))));
     INFERENCE_FIRST_CHUNK "gen_ai.client.inference.time_to_first_chunk" Histogram "s"
         by [CALL, ENDED] buckets DURATIONS,
-        "Time to the first chunk of a stream, with or without a token: event − sent.";
+        "Time to the first chunk of a stream, with or without a token: event − sent.",
+        finished!(first_chunk);
     INFERENCE_OUTPUT_CHUNK "gen_ai.client.inference.time_per_output_chunk" Histogram "s" by [CALL] buckets DURATIONS,
         "Gap before each chunk after the first, with or without a token.";
-    USAGE_INPUT "gen_ai.client.inference.usage.input_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_MODALITY]],
-        "Input tokens as reported by the provider, including cached tokens.";
-    USAGE_OUTPUT "gen_ai.client.inference.usage.output_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_MODALITY]],
-        "Output tokens as reported by the provider, including reasoning.";
+    USAGE_INPUT "gen_ai.client.inference.usage.input_tokens" Counter "{token}" by [CALL, ENDED] split [TOKEN_MODALITY] times 1,
+        "Input tokens as reported by the provider, including cached tokens.",
+        finished!(each |_, call| generated(call).and_then(|usage| Some(modalities(usage.input?, usage.input_by))));
+    USAGE_OUTPUT "gen_ai.client.inference.usage.output_tokens" Counter "{token}" by [CALL, ENDED] split [TOKEN_MODALITY] times 1,
+        "Output tokens as reported by the provider, including reasoning.",
+        finished!(each |_, call| generated(call).and_then(|usage| Some(modalities(usage.output?, usage.output_by))));
     USAGE_CACHE_READ "gen_ai.client.inference.usage.cache_read.input_tokens" Counter "{token}"
-        by [CALL, ENDED, &[TOKEN_MODALITY]],
-        "Input tokens read from a cache, as reported; part of the input tokens.";
+        by [CALL, ENDED] split [TOKEN_MODALITY] times 1,
+        "Input tokens read from a cache, as reported; part of the input tokens.",
+        finished!(each |_, call| Some(modalities(generated(call)?.cache_read?, ByModality::default())));
     USAGE_CACHE_WRITE "gen_ai.client.inference.usage.cache_write.input_tokens" Counter "{token}"
-        by [CALL, ENDED, &[TOKEN_MODALITY]],
-        "Input tokens written to a cache, as reported; part of the input tokens.";
+        by [CALL, ENDED] split [TOKEN_MODALITY] times 1,
+        "Input tokens written to a cache, as reported; part of the input tokens.",
+        finished!(each |_, call| Some(modalities(generated(call)?.cache_write?, ByModality::default())));
     USAGE_REASONING "gen_ai.client.inference.usage.reasoning.output_tokens" Counter "{token}"
-        by [CALL, ENDED, &[TOKEN_MODALITY]],
-        "Reasoning tokens as reported; part of the output tokens.";
+        by [CALL, ENDED] split [TOKEN_MODALITY] times 1,
+        "Reasoning tokens as reported; part of the output tokens.",
+        finished!(each |_, call| Some(modalities(generated(call)?.reasoning?, ByModality::default())));
     OPERATION_INPUT "gen_ai.client.inference.operation.input_tokens" Histogram "{token}"
         by [CALL, ENDED, &[ERROR_TYPE]] buckets TOKENS,
-        "Distribution of input tokens per call, as reported.";
+        "Distribution of input tokens per call, as reported.",
+        finished!(|_, call| generated(call)?.input);
     OPERATION_OUTPUT "gen_ai.client.inference.operation.output_tokens" Histogram "{token}"
         by [CALL, ENDED, &[ERROR_TYPE]] buckets TOKENS,
-        "Distribution of output tokens per call, as reported.";
+        "Distribution of output tokens per call, as reported.",
+        finished!(|_, call| generated(call)?.output);
     OPERATION_DURATION "gen_ai.client.operation.duration" Histogram "s"
         by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
-        "Duration of a call, equal to its CLIENT span: end − admit. Only embeddings and Realtime sessions; with the previous names, all calls.";
+        "Duration of a call, equal to its CLIENT span: end − admit. Only embeddings and Realtime sessions; with the previous names, all calls.",
+        Source { labels: None, read: Read::Finished(operation_duration) };
     OPERATION_FIRST_CHUNK "gen_ai.client.operation.time_to_first_chunk" Histogram "s"
         by [CALL, ENDED] buckets DURATIONS,
-        "Previous name of gen_ai.client.inference.time_to_first_chunk.";
+        "Previous name of gen_ai.client.inference.time_to_first_chunk.",
+        finished!(first_chunk);
     OPERATION_OUTPUT_CHUNK "gen_ai.client.operation.time_per_output_chunk" Histogram "s" by [CALL] buckets DURATIONS,
         "Previous name of gen_ai.client.inference.time_per_output_chunk.";
-    TOKEN_USAGE "gen_ai.client.token.usage" Histogram "{token}" by [CALL, ENDED, &[TOKEN_TYPE]] buckets TOKENS times 2,
-        "Previous form of the usage metrics: distribution of tokens per call, as reported.";
+    TOKEN_USAGE "gen_ai.client.token.usage" Histogram "{token}" by [CALL, ENDED] split [TOKEN_TYPE] buckets TOKENS,
+        "Previous form of the usage metrics: distribution of tokens per call, as reported.",
+        finished!(each |_, call| call?.usage.as_ref().map(|usage| [("input", usage.input), ("output", usage.output)]));
 }

@@ -19,7 +19,7 @@ use crate::attributes::{
 };
 use crate::builders::Observed;
 use crate::catalog::attributes as key;
-use crate::catalog::{self, Labels, Metric, Read};
+use crate::catalog::{self, Labelled, Labels, Metric, Read};
 use crate::export_counters::SignalCounts;
 use crate::line_writer::LineCounts;
 use crate::process::ProcessStats;
@@ -200,7 +200,7 @@ impl Registrar<'_> {
         &self,
         metric: &'static Metric,
         group: &'static Group<R>,
-        values: fn(&R) -> Option<[(L, Option<T>); N]>,
+        values: fn(&R) -> Option<Labelled<L, T, N>>,
     ) {
         self.series(metric, group, move |reading, base, instrument| {
             for (labels, value) in values(reading).into_iter().flatten() {
@@ -229,7 +229,7 @@ impl Registrar<'_> {
 }
 
 /// Returns the throughput in each window, with the labels of direction and window.
-pub fn throughput(reading: &ModelReading) -> [([&'static str; 2], Option<f64>); 8] {
+pub fn throughput(reading: &ModelReading) -> Labelled<[&'static str; 2], f64, 8> {
     let windows = |direction, rates: &Throughput| {
         [
             ([direction, "10s"], rates.ten_seconds),
@@ -247,7 +247,7 @@ pub fn throughput(reading: &ModelReading) -> [([&'static str; 2], Option<f64>); 
 pub fn zip<T: Copy, const N: usize>(
     labels: [&'static str; N],
     values: [Option<T>; N],
-) -> [(&'static str, Option<T>); N] {
+) -> Labelled<&'static str, T, N> {
     let mut values = values.into_iter();
     labels.map(|label| (label, values.next().flatten()))
 }

@@ -15,12 +15,16 @@ use crate::catalog::state::{
     BACKENDS, BUDGETS, DRIFT, ENGINES, LIMITS, MODELS, OBJECTIVES, QUEUES, REQUEST_LIMITS, ROUTES,
     TOKEN_PRICES, UPSTREAMS, seconds, signed, throughput, zip,
 };
+use crate::catalog::values::{
+    backend_stages, compared_tokens, connect_stages, peers, queue_waits, rate_ranges, since_accept,
+    token_kinds, unrated,
+};
 use crate::catalog::{Kind, Metric};
 use tokengauge_measure::drift::Direction;
 use tokengauge_measure::load::{LimitType, RequestPhase};
 use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::BURN_WINDOWS;
-use tokengauge_measure::timing::StallPhase;
+use tokengauge_measure::timing::{Stage, StallPhase};
 
 /// Bucket bounds in seconds, doubling from 5 ms (headers of a cached response) to 11 min (the longest reasoning).
 const SECONDS: &[f64] = &[
@@ -57,15 +61,16 @@ const MODEL_KEY: &[Attribute] = &[PROVIDER, REQUEST_MODEL, ROUTE, POSITION];
 metrics! {
     /// All metrics of tokengauge except those in `health`.
     ALL;
-    TOKENS "tokengauge.tokens" Counter "{token}" by [CALL, &[TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE]] times 12,
+    TOKENS "tokengauge.tokens" Counter "{token}" by [CALL] split [TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE] times 12,
         "Tokens as counted by this proxy. Output increases with every chunk and is never corrected. Input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.";
     NORMALIZED_TOKENS "tokengauge.normalized_tokens" Counter "{token}" by [CALL],
         "The same output text in o200k_base, so that rates are comparable across providers. Increases with every chunk.";
-    REPORTED_TOKENS "tokengauge.reported_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_KIND]] times 7,
-        "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.";
-    STREAM_ACTIVE_TIME "tokengauge.stream.active_time" Counter "s" by [CALL, &[STREAM_STATE]] times 3,
+    REPORTED_TOKENS "tokengauge.reported_tokens" Counter "{token}" by [CALL, ENDED] split [TOKEN_KIND],
+        "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.",
+        finished!(each |_, call| Some(token_kinds(call?.usage.as_ref()?, call?.output.as_ref())));
+    STREAM_ACTIVE_TIME "tokengauge.stream.active_time" Counter "s" by [CALL] split [STREAM_STATE],
         "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The streaming part ends at the provider's final event. The waiting part has only route and position: the model label is omitted until the upstream accepts it.";
-    STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL, &[STALL_PHASE, STALL_KIND]] times 4,
+    STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL] split [STALL_PHASE, STALL_KIND],
         "Stalls, counted when they start: no token for `stall.inter_token_after` after the first one, or no first token for `stall.first_token_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.";
     STREAM_STALLED "tokengauge.stream.stalled" Gauge "{stream}" by [ROUTE_KEY] split [STALL_PHASE],
         "Streams that are stalled.",
@@ -76,33 +81,44 @@ metrics! {
     STREAM_MAX_IDLE_TIME "tokengauge.stream.max_idle_time" Gauge "s" by [ROUTE_KEY] split [STALL_PHASE],
         "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.",
         state!(ROUTES, each |route| Some(zip(StallPhase::ALL.map(StallPhase::as_str), route.stalled_streams.map(|it| it.longest.map(seconds)))));
-    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL, &[STALL_PHASE, STALL_KIND]] buckets SECONDS times 4,
+    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL] split [STALL_PHASE, STALL_KIND] buckets SECONDS,
         "Length of a stall, from the last token, recorded when it ends.";
     TOKEN_THROUGHPUT "tokengauge.token_throughput" Gauge "{token}/s" by [MODEL_KEY] split [TOKEN_TYPE, WINDOW],
         "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, output only. Absent until the window is covered. Input is known at the end of a call and counts at its prefill: a window shorter than the calls misses it.",
         state!(MODELS, each |model| Some(throughput(model)));
     OUTPUT_TOKEN_RATE "tokengauge.request.output_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
-        "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.";
+        "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.",
+        finished!(|_, call| call?.rates.output);
     TOTAL_TOKEN_RATE "tokengauge.request.total_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
-        "Output tokens per second of one call, including prefill: N ÷ (end − accept).";
-    REQUESTS_RATED "tokengauge.requests.rated" Counter "{request}" by [CALL, ENDED, &[OUTPUT_RATE_RANGE]] times 6,
-        "Streams by range of their output tokens per second.";
-    REQUESTS_UNRATED "tokengauge.requests.unrated" Counter "{request}" by [CALL, ENDED, &[UNRATED_REASON]] times 4,
-        "Streams without an output rate, by reason.";
-    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED, &[STAGE]] buckets SECONDS times 10,
-        "Length of each stage of a call. The stages of one call add up to end − accept.";
-    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED, &[BACKEND_STAGE]] buckets SECONDS times 5,
-        "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.";
+        "Output tokens per second of one call, including prefill: N ÷ (end − accept).",
+        finished!(|_, call| call?.rates.total);
+    REQUESTS_RATED "tokengauge.requests.rated" Counter "{request}" by [CALL, ENDED] split [OUTPUT_RATE_RANGE],
+        "Streams by range of their output tokens per second.",
+        finished!(each |_, call| Some(rate_ranges(call?.rates.output?)));
+    REQUESTS_UNRATED "tokengauge.requests.unrated" Counter "{request}" by [CALL, ENDED] split [UNRATED_REASON],
+        "Streams without an output rate, by reason.",
+        finished!(each |_, call| Some(unrated(call?.rates.unrated?)));
+    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED] split [STAGE] buckets SECONDS,
+        "Length of each stage of a call. The stages of one call add up to end − accept.",
+        finished!(each |record, _| Some(Stage::ALL.map(|stage| (stage.as_str(), record.stages.get(stage)))));
+    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED] split [BACKEND_STAGE] buckets SECONDS,
+        "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.",
+        finished!(each |_, call| Some(backend_stages(&call?.timings?)));
     TIME_TO_HEADERS "tokengauge.time_to_headers" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
-        "Time until the response headers arrived: head − accept.";
+        "Time until the response headers arrived: head − accept.",
+        finished!(|record, _| since_accept(record, record.points.head));
     TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
-        "Time until the first byte of the response body: byte − accept.";
+        "Time until the first byte of the response body: byte − accept.",
+        finished!(|record, _| since_accept(record, record.points.byte));
     TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
-        "Time until the first event of a stream, with or without a token: event − accept. Streams only.";
+        "Time until the first event of a stream, with or without a token: event − accept. Streams only.",
+        finished!(|record, _| since_accept(record, record.points.event));
     TIME_TO_FIRST_TOKEN "tokengauge.time_to_first_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
-        "Time to first token (TTFT) as the client sees it: token − accept. Streams only.";
+        "Time to first token (TTFT) as the client sees it: token − accept. Streams only.",
+        finished!(|record, _| since_accept(record, record.points.token));
     TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
-        "Time until the first token that a user sees, after any reasoning: visible − accept. Streams only.";
+        "Time until the first token that a user sees, after any reasoning: visible − accept. Streams only.",
+        finished!(|record, _| since_accept(record, record.points.visible));
     INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS,
         "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.";
     INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS,
@@ -110,21 +126,26 @@ metrics! {
     TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS,
         "Tokens per chunk with text. Shows speculative decoding and batching. 0 if the text only lengthens the last token.";
     CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets SECONDS,
-        "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.";
-    CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY, &[CONNECT_STAGE]] buckets CONNECTION_SECONDS times 4,
-        "Length of each part of getting a connection to the upstream, for every request. The parts of one request add up to at most its stage connect; the rest is work of this proxy.";
-    RTT "tokengauge.network.rtt" Histogram "s" by [ROUTE_KEY, &[PEER]] buckets CONNECTION_SECONDS times 2,
-        "Smoothed TCP round-trip time of a connection as the kernel last reported it during a request. The remote end may be a proxy. A connection that several requests use gives a sample to each. Linux only; absent for Unix sockets.";
-    RETRANSMITS "tokengauge.network.retransmits" Counter "{segment}" by [ROUTE_KEY, &[PEER]] times 2,
-        "TCP segments that this host retransmitted on the connections of requests, counted once, when a request ends. Retransmits of the remote end are not visible. Linux only; absent for Unix sockets.";
+        "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.",
+        finished!(|record, _| Some(record.blocked).filter(|time| !time.is_zero()));
+    CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY] split [CONNECT_STAGE] buckets CONNECTION_SECONDS,
+        "Length of each part of getting a connection to the upstream, for every request. The parts of one request add up to at most its stage connect; the rest is work of this proxy.",
+        finished!(each |record, _| Some(connect_stages(record.connected.as_ref()?)));
+    RTT "tokengauge.network.rtt" Histogram "s" by [ROUTE_KEY] split [PEER] buckets CONNECTION_SECONDS,
+        "Smoothed TCP round-trip time of a connection as the kernel last reported it during a request. The remote end may be a proxy. A connection that several requests use gives a sample to each. Linux only; absent for Unix sockets.",
+        finished!(each |record, _| Some(peers(record, |connection| connection.rtt)));
+    RETRANSMITS "tokengauge.network.retransmits" Counter "{segment}" by [ROUTE_KEY] split [PEER],
+        "TCP segments that this host retransmitted on the connections of requests, counted once, when a request ends. Retransmits of the remote end are not visible. Linux only; absent for Unix sockets.",
+        finished!(each |record, _| Some(peers(record, |connection| Some(u64::from(connection.retransmits)))));
     ACTIVE_REQUESTS "tokengauge.active_requests" UpDownCounter "{request}" by [ROUTE_KEY] split [STATE],
         "Requests in flight.",
         state!(ROUTES, each |route| Some(zip(RequestPhase::ALL.map(RequestPhase::as_str), route.active.map(signed))));
     QUEUE_DEPTH "tokengauge.queue.depth" Gauge "{request}" by [ROUTE_KEY, &[PRECISION]] times 2,
         "Queue length that a new request finds. Exact if the engine reports its waiting requests and no other route leads to it: those + requests queued here. Otherwise requests queued here + streams waiting for the first token: an upper bound, since it includes prefill.",
         state!(QUEUES, |route| Some(route.queue_depth()));
-    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED, &[QUEUE_LOCATION]] buckets SECONDS times 3,
-        "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.";
+    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED] split [QUEUE_LOCATION] buckets SECONDS,
+        "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.",
+        finished!(each |record, call| Some(queue_waits(record, call?)));
     BACKEND_REQUESTS "tokengauge.backend.requests" Gauge "{request}" by [&[UPSTREAM, ENGINE]] split [STATE],
         "Requests in the engine as it reports them, from any client: waiting and running. Summed over its models and ranks. Absent if not reported, or if the last scrape is older than three intervals.",
         state!(ENGINES, each |engine| Some([("waiting", engine.waiting), ("running", engine.running)]));
@@ -161,21 +182,24 @@ metrics! {
     RATE_LIMIT_RESET "tokengauge.rate_limit.reset" Gauge "s" by [MODEL_KEY, &[LIMIT_TYPE]] times 4,
         "Time until the limit is fully restored, as the provider reports. Absent afterwards.",
         state!(LIMITS, |limit| limit.allowance.reset.map(seconds));
-    CLIENT_RETRIES "tokengauge.client.retries" Counter "{request}" by [ROUTE_KEY, &[RETRY_SIGNAL]] times 3,
+    CLIENT_RETRIES "tokengauge.client.retries" Counter "{request}" by [ROUTE_KEY] split [RETRY_SIGNAL],
         "Requests that repeat an earlier one of the last ten minutes, including plain HTTP. Each is counted once, when it starts, by the first signal that is present.";
-    WEBSOCKET_MESSAGES "tokengauge.websocket.messages" Counter "{message}" by [ROUTE_KEY, &[DIRECTION]] times 2,
+    WEBSOCKET_MESSAGES "tokengauge.websocket.messages" Counter "{message}" by [ROUTE_KEY] split [DIRECTION],
         "WebSocket messages of any API, counted as they pass. Control frames such as pings are excluded.";
     REQUESTS_STARTED "tokengauge.requests.started" Counter "{request}" by [ROUTE_KEY],
         "Requests started, including plain HTTP.";
     // Outcomes × error sources × with or without `error.type`, after all other combinations have reached their limit.
     REQUESTS_FINISHED "tokengauge.requests.finished" Counter "{request}"
         by [CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, ERROR_SOURCE]] times 48,
-        "Requests finished, including plain HTTP (without gen_ai attributes).";
+        "Requests finished, including plain HTTP (without gen_ai attributes).",
+        finished!(|_, _| Some(1_u64));
     CHOICES_FINISHED "tokengauge.choices.finished" Counter "{choice}"
         by [CALL, ENDED, &[FINISH_REASON, CHOICE_RESULT]] times 6,
-        "Finished choices by finish reason and result. Shows whether speed costs quality.";
+        "Finished choices by finish reason and result. Shows whether speed costs quality.",
+        finished!(|_, _| Some(1_u64));
     COST "tokengauge.cost" Counter "{currency}" by [CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]] times 4,
-        "Cost of calls by the price table, recorded when they end. `reported` if the provider reported the tokens, else `estimated`. Do not sum across currencies.";
+        "Cost of calls by the price table, recorded when they end. `reported` if the provider reported the tokens, else `estimated`. Do not sum across currencies.",
+        finished!(|_, call| Some(call?.cost.as_ref()?.amount));
     REQUESTS_UNPRICED "tokengauge.requests.unpriced" Counter "{request}" by [CALL],
         "Calls that used tokens without a price in the table. Absent without a price table.";
     COST_PER_MILLION_TOKENS "tokengauge.cost_per_million_output_tokens" Gauge "{currency}" by [&[ROUTE, CURRENCY]],
@@ -214,9 +238,11 @@ metrics! {
         "Time until the error budget is spent at the burn rate of the last hour. Absent if it does not run out.",
         state!(OBJECTIVES, |slo| slo.exhaustion.map(seconds));
     TOKEN_MISMATCH_COUNTED "tokengauge.token_mismatch.counted" Counter "{token}" by [CALL, ENDED],
-        "Output tokens as counted here, for calls where reported and counted tokens should agree: complete, the model's own encoding, no tools, nothing hidden.";
+        "Output tokens as counted here, for calls where reported and counted tokens should agree: complete, the model's own encoding, no tools, nothing hidden.",
+        finished!(|record, call| Some(compared_tokens(record, call)?.counted));
     TOKEN_MISMATCH_REPORTED "tokengauge.token_mismatch.reported" Counter "{token}" by [CALL, ENDED],
-        "Output tokens as reported, for the same calls as tokengauge.token_mismatch.counted.";
+        "Output tokens as reported, for the same calls as tokengauge.token_mismatch.counted.",
+        finished!(|record, call| Some(compared_tokens(record, call)?.reported));
     WORKLOAD_DRIFT "tokengauge.workload_drift" Gauge "1" by [MODEL_KEY] split [TOKEN_TYPE],
         "Population stability index of the lengths of prompts (estimated from bytes) or responses (counted) against a baseline: Σ (p − q) × ln(p ÷ q) over the deciles of the baseline, with the ratios p of the latest calls and q of the baseline. 0: unchanged; from 0.1: slight change; from 0.25: large change. Absent with fewer than 200 calls on either side.",
         state!(DRIFT, each |model| Some(zip(Direction::ALL.map(Direction::as_str), model.lengths.map(|it| it.index))));

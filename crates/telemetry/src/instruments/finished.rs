@@ -7,16 +7,14 @@
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use opentelemetry::KeyValue;
-use opentelemetry::metrics::BoundCounter;
 use rustc_hash::FxHashMap;
 
-use crate::exemplars::{ExemplarRecorder, SeriesId};
-use crate::instruments::bound::BoundExemplarHistogram;
-use crate::instruments::call::{CallInstruments, LengthBucketInstruments};
+use crate::exemplars::ExemplarRecorder;
 use crate::instruments::live::LiveInstruments;
 use crate::instruments::result::end_stage;
+use crate::instruments::table::{InstrumentTable, Scope};
 use crate::span::{failed_for_the_client, method, protocol_version};
+use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{FinishedChoice, LengthBuckets, MetricLabels, Outcome, Record};
 use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
@@ -29,62 +27,29 @@ const MAX_CACHED: usize = 1_024;
 /// The bound instruments for requests that ended with the same [`FinishedRequestKey`].
 #[derive(Debug)]
 pub struct FinishedRequestInstruments {
-    /// Duration of the client's request. `None` if the record has no end time.
-    pub server: Option<BoundExemplarHistogram<f64>>,
-    /// Duration of the request to the upstream. `None` if nothing was sent.
-    pub client: Option<BoundExemplarHistogram<f64>>,
-    pub finished: BoundCounter<u64>,
-    /// Series of the counter `finished` that gets an exemplar. `None` if the request succeeded, because only failures
-    /// get one.
-    pub failed: Option<SeriesId>,
-    /// Instruments of the call. `None` for plain HTTP.
-    pub call: Option<FinishedCallInstruments>,
-}
-
-#[derive(Debug)]
-pub struct FinishedCallInstruments {
-    pub live: Arc<LiveInstruments>,
-    pub call: Arc<CallInstruments>,
-    pub by_length: Arc<LengthBucketInstruments>,
-    /// The attributes of histograms with the record's `error.type`.
-    pub failure: Option<Vec<KeyValue>>,
-    /// One counter for each finish reason of the response, in the same order.
-    pub choices: Vec<BoundCounter<u64>>,
+    /// The series of all metrics of the request. One scope for each of its choices, and one for each other label set.
+    pub scopes: Vec<Arc<Scope>>,
+    /// The instruments for the stream of the call. `None` for plain HTTP.
+    pub live: Option<Arc<LiveInstruments>>,
 }
 
 impl FinishedRequestInstruments {
-    pub fn record(&self, record: &Record, exemplars: &mut ExemplarRecorder<'_>) {
-        let points = &record.points;
-        if let Some(end) = points.end {
-            if let Some(server) = &self.server {
-                server.record(end.since(points.accept).as_secs_f64(), exemplars);
-            }
-            if let (Some(client), Some(sent)) = (&self.client, points.sent) {
-                client.record(end.since(sent).as_secs_f64(), exemplars);
-            }
+    pub fn record(
+        &self,
+        table: &InstrumentTable,
+        record: &Record,
+        exemplars: &mut ExemplarRecorder<'_>,
+    ) {
+        let call = record.call.as_ref();
+        for scope in &self.scopes {
+            scope.record(table, (record, call), exemplars);
         }
-        self.finished.add(1);
-        if let Some(failed) = self.failed {
-            exemplars.one(failed);
+        let (Some(live), Some(call)) = (&self.live, call) else { return };
+        if record.points.sent.is_some() && call.request.prompt_bytes > 0 {
+            live.record_estimated_input(call.request.prompt_bytes.div_ceil(4));
         }
-        let (Some(instruments), Some(call)) = (&self.call, &record.call) else {
-            return;
-        };
-        if points.sent.is_some() && call.request.prompt_bytes > 0 {
-            let tokens = call.request.prompt_bytes.div_ceil(4);
-            instruments.live.estimated_input(tokens);
-        }
-        instruments.call.record(
-            (record, call),
-            instruments.failure.as_deref(),
-            &instruments.by_length,
-            exemplars,
-        );
         for stall in &call.stalls.first {
-            instruments.live.record_stall_exemplar(stall, exemplars);
-        }
-        for choice in &instruments.choices {
-            choice.add(1);
+            live.record_stall_exemplar(stall, exemplars);
         }
     }
 }
@@ -100,6 +65,7 @@ pub struct FinishedRequestKey<'a> {
     series: Option<Cow<'a, MetricLabels>>,
     response_model: Option<Cow<'a, Name>>,
     choices: Cow<'a, [FinishedChoice]>,
+    cost: Option<(Cow<'a, Label>, Source)>,
 }
 
 /// The values of a key that are not texts from outside.
@@ -115,7 +81,6 @@ struct Facts {
     error_source: ErrorSource,
     stage: Stage,
     failed_for_the_client: bool,
-    is_sent: bool,
     has_end: bool,
     is_turn: bool,
     /// Length ranges of prompt and response. Empty if labels for length ranges are not configured.
@@ -138,7 +103,6 @@ impl<'a> FinishedRequestKey<'a> {
             error_source: record.error_source,
             stage: end_stage(record),
             failed_for_the_client: failed_for_the_client(record),
-            is_sent: record.points.sent.is_some(),
             has_end: record.points.end.is_some(),
             is_turn: record.is_turn,
             length_buckets: call
@@ -153,6 +117,9 @@ impl<'a> FinishedRequestKey<'a> {
             series: call.map(|call| Cow::Borrowed(&call.series)),
             response_model: call.and_then(|call| call.response_model.as_ref()).map(Cow::Borrowed),
             choices: Cow::Borrowed(call.map_or(&[], |call| &call.choices)),
+            cost: call
+                .and_then(|call| call.cost.as_ref())
+                .map(|cost| (Cow::Borrowed(&cost.currency), cost.source)),
         }
     }
 
@@ -165,6 +132,7 @@ impl<'a> FinishedRequestKey<'a> {
             series: self.series.map(|it| Cow::Owned(it.into_owned())),
             response_model: self.response_model.map(|it| Cow::Owned(it.into_owned())),
             choices: Cow::Owned(self.choices.into_owned()),
+            cost: self.cost.map(|(currency, source)| (Cow::Owned(currency.into_owned()), source)),
         }
     }
 }
@@ -206,16 +174,7 @@ mod tests {
     use tokengauge_measure::record::ChoiceStatus;
 
     fn instruments(keep: bool) -> (FinishedRequestInstruments, bool) {
-        let meter = opentelemetry_sdk::metrics::SdkMeterProvider::default();
-        let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "test");
-        let instruments = FinishedRequestInstruments {
-            server: None,
-            client: None,
-            finished: meter.u64_counter("finished").build().bind(&[]),
-            failed: None,
-            call: None,
-        };
-        (instruments, keep)
+        (FinishedRequestInstruments { scopes: Vec::new(), live: None }, keep)
     }
 
     #[test]
@@ -249,7 +208,6 @@ mod tests {
         assert!(differ(|record| record.outcome = Outcome::Cancelled));
         assert!(differ(|record| record.error_source = ErrorSource::Upstream));
         assert!(differ(|record| record.error_type = Name::new("odd")));
-        assert!(differ(|record| record.points.sent = None));
         assert!(differ(|record| record.points.end = None));
         assert!(differ(|record| record.is_turn = true));
         assert!(differ(|record| record.call = None));
@@ -267,6 +225,9 @@ mod tests {
         }));
         assert!(differ(|record| {
             record.call.as_mut().unwrap().length_buckets.input = None;
+        }));
+        assert!(differ(|record| {
+            record.call.as_mut().unwrap().cost.as_mut().unwrap().source = Source::Estimated;
         }));
         assert!(!differ(|record| record.http.response_bytes = 1));
     }

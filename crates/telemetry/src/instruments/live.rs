@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, BoundHistogram, Histogram};
 
-use crate::attributes::{series_attributes, with, word};
-use crate::catalog::attributes as key;
-use crate::catalog::tokengauge;
+use crate::attributes::{series_attributes, with_labels};
+use crate::builders::Series;
+use crate::catalog::values::Number;
+use crate::catalog::{Metric, semconv, tokengauge};
 use crate::exemplars::ExemplarRecorder;
-use crate::instruments::set::InstrumentSet;
+use crate::instruments::table::InstrumentTable;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::MetricLabels;
@@ -27,7 +27,7 @@ const MAX_RECORDS_PER_CHUNK: u32 = 4_096;
 /// series are not exported.
 #[derive(Debug)]
 pub struct LiveInstruments {
-    set: Arc<InstrumentSet>,
+    table: Arc<InstrumentTable>,
     /// The attributes of the counters, sorted by key.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
@@ -60,26 +60,27 @@ impl TimingLabels {
 #[derive(Debug, Default)]
 struct BoundInstruments {
     /// Two token counters for each kind of text. The first is for counted tokens, and the second for estimated tokens.
-    output: [[OnceLock<BoundCounter<u64>>; 2]; TextKind::ALL.len()],
-    input: OnceLock<BoundCounter<u64>>,
-    standard: OnceLock<BoundCounter<u64>>,
-    streaming: OnceLock<BoundCounter<f64>>,
-    blocked: OnceLock<BoundCounter<f64>>,
-    inter_token: OnceLock<BoundHistogram<f64>>,
-    inter_chunk: OnceLock<BoundHistogram<f64>>,
-    chunk_tokens: OnceLock<BoundHistogram<u64>>,
-    output_chunk: OnceLock<BoundHistogram<f64>>,
-    legacy_output_chunk: OnceLock<BoundHistogram<f64>>,
+    output: [[OnceLock<Series>; 2]; TextKind::ALL.len()],
+    input: OnceLock<Series>,
+    normalized_tokens: OnceLock<Series>,
+    streaming: OnceLock<Series>,
+    blocked: OnceLock<Series>,
+    unpriced: OnceLock<Series>,
+    inter_token_latency: OnceLock<Series>,
+    inter_chunk_latency: OnceLock<Series>,
+    tokens_per_chunk: OnceLock<Series>,
+    output_chunk: OnceLock<Series>,
+    legacy_output_chunk: OnceLock<Series>,
 }
 
 impl LiveInstruments {
     pub(super) fn new(
-        set: Arc<InstrumentSet>,
+        table: Arc<InstrumentTable>,
         series: &MetricLabels,
         timings: Arc<TimingLabels>,
     ) -> Self {
         let live = Self {
-            set,
+            table,
             base: series_attributes(series),
             series: series.clone(),
             response_model: OnceLock::new(),
@@ -90,7 +91,7 @@ impl LiveInstruments {
         if series.operation.generates() {
             // Exported as 0 before the first token, so that `rate()` includes the first increment.
             live.record(LiveSample::Standard { tokens: 0 });
-            live.estimated_input(0);
+            live.record_estimated_input(0);
             if series.stream {
                 live.record_stream_time(Duration::ZERO, Duration::ZERO);
                 live.initialize_stalls();
@@ -102,31 +103,33 @@ impl LiveInstruments {
     /// Records a value of a running stream. Runs for every chunk, so most values need no hash, and only the first value
     /// of a kind allocates memory.
     pub fn record(&self, sample: LiveSample) {
-        let set = &*self.set;
+        let bound = &self.bound;
         match sample {
             LiveSample::Tokens { kind, tokens, source } => {
-                self.output(kind, source).add(u64::from(tokens))
+                self.output(kind, source).record(f64::from(tokens));
             }
-            LiveSample::Standard { tokens } => {
-                let bind = || set.own.normalized_tokens.bind(&self.base);
-                self.bound.standard.get_or_init(bind).add(u64::from(tokens));
-            }
+            LiveSample::Standard { tokens } => self
+                .counter(&bound.normalized_tokens, &tokengauge::NORMALIZED_TOKENS, &[])
+                .record(f64::from(tokens)),
             LiveSample::InterToken { latency, tokens } => {
-                let bound = self.histogram(&self.bound.inter_token, &set.own.inter_token);
-                let seconds = latency.as_secs_f64();
+                let (slot, metric) = (&bound.inter_token_latency, &tokengauge::INTER_TOKEN_LATENCY);
+                let (series, seconds) = (self.histogram(slot, metric), latency.as_secs_f64());
                 for _ in 0..tokens.min(MAX_RECORDS_PER_CHUNK) {
-                    bound.record(seconds);
+                    series.record(seconds);
                 }
             }
-            LiveSample::InterChunk { gap } => {
-                self.histogram(&self.bound.inter_chunk, &set.own.inter_chunk)
-                    .record(gap.as_secs_f64());
+            LiveSample::InterChunk { gap } => self
+                .histogram(&bound.inter_chunk_latency, &tokengauge::INTER_CHUNK_LATENCY)
+                .record(gap.as_secs_f64()),
+            LiveSample::ChunkTokens { tokens } => self
+                .histogram(&bound.tokens_per_chunk, &tokengauge::TOKENS_PER_CHUNK)
+                .record(f64::from(tokens)),
+            LiveSample::OutputChunk { gap } => {
+                let gap = gap.as_secs_f64();
+                self.histogram(&bound.output_chunk, &semconv::INFERENCE_OUTPUT_CHUNK).record(gap);
+                self.histogram(&bound.legacy_output_chunk, &semconv::OPERATION_OUTPUT_CHUNK)
+                    .record(gap);
             }
-            LiveSample::ChunkTokens { tokens } => {
-                let bind = || set.own.chunk_tokens.bind(&self.timings.base);
-                self.bound.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
-            }
-            LiveSample::OutputChunk { gap } => self.record_chunk_gap(gap),
             LiveSample::Stalled(stall) => self.count_stalls(stall.phase, stall.kind, 1),
             LiveSample::Resumed(stall) => self.record_stall_time(&stall),
         }
@@ -138,7 +141,7 @@ impl LiveInstruments {
         let is_first = self.has_response.set(()).is_ok();
         if is_first && self.series.operation.generates() {
             for kind in TextKind::ALL {
-                self.output(kind, source).add(0);
+                self.output(kind, source).record(0.0);
             }
         }
         is_first
@@ -154,8 +157,8 @@ impl LiveInstruments {
     }
 
     fn count_stalls(&self, phase: StallPhase, kind: StallKind, times: u64) {
-        let attributes = with(&self.base, &of_stall(phase, kind));
-        self.set.own.stalls.add(times, &attributes);
+        let labels = [phase.as_str(), kind.as_str()];
+        self.table.record(&tokengauge::STREAM_STALLS, &self.base, &labels, times);
     }
 
     /// Records the exemplars of a stall when the request has ended. The stall was counted while it lasted, before it
@@ -165,8 +168,10 @@ impl LiveInstruments {
         stall: &Stall,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let own = of_stall(stall.phase, stall.kind);
-        let series = |metric, base| self.set.exemplars.series(metric, &with(base, &own));
+        let labels = [stall.phase.as_str(), stall.kind.as_str()];
+        let series = |metric: &Metric, base| {
+            self.table.exemplars.series(metric, &with_labels(metric, base, &labels))
+        };
         exemplars.one(series(&tokengauge::STREAM_STALLS, &self.base));
         if let Some(lasted) = stall.lasted {
             let series = series(&tokengauge::STALL_DURATION, &self.timings.base);
@@ -177,46 +182,31 @@ impl LiveInstruments {
 
     fn record_stall_time(&self, stall: &Stall) {
         if let Some(lasted) = stall.lasted {
-            let attributes = with(&self.timings.base, &of_stall(stall.phase, stall.kind));
-            self.set.own.stall_time.record(lasted.as_secs_f64(), &attributes);
+            let labels = [stall.phase.as_str(), stall.kind.as_str()];
+            let base = &self.timings.base;
+            self.table.record(&tokengauge::STALL_DURATION, base, &labels, lasted);
         }
     }
 
     /// Records how a stream spent the time after its first token. In the time `blocked`, the client did not read.
     /// `streaming` is the rest.
     pub fn record_stream_time(&self, streaming: Duration, blocked: Duration) {
-        let counter = |slot: &'_ OnceLock<BoundCounter<f64>>, state, time: Duration| {
-            let bind = || {
-                let attributes = with(&self.base, &[word(key::STREAM_STATE, state)]);
-                self.set.own.stream_time.bind(&attributes)
-            };
-            slot.get_or_init(bind).add(time.as_secs_f64());
-        };
-        counter(&self.bound.streaming, "streaming", streaming);
-        counter(&self.bound.blocked, "blocked", blocked);
+        let counter = |slot, state| self.counter(slot, &tokengauge::STREAM_ACTIVE_TIME, &[state]);
+        counter(&self.bound.streaming, "streaming").record(streaming.as_secs_f64());
+        counter(&self.bound.blocked, "blocked").record(blocked.as_secs_f64());
     }
 
     /// Records input tokens that were estimated from the length of the prompt.
-    pub(super) fn estimated_input(&self, tokens: u64) {
-        let bind = || self.tokens("input", "prompt", Source::Estimated);
-        self.bound.input.get_or_init(bind).add(tokens);
+    pub(super) fn record_estimated_input(&self, tokens: u64) {
+        let labels = ["input", "prompt", Source::Estimated.as_str()];
+        self.counter(&self.bound.input, &tokengauge::TOKENS, &labels).record(tokens.into_f64());
     }
 
-    fn tokens(
-        &self,
-        direction: &'static str,
-        kind: &'static str,
-        source: Source,
-    ) -> BoundCounter<u64> {
-        let own = [
-            word(key::TOKEN_TYPE, direction),
-            word(key::TOKEN_KIND, kind),
-            word(key::TOKEN_SOURCE, source.as_str()),
-        ];
-        self.set.own.tokens.bind(&with(&self.base, &own))
+    pub(super) fn record_unpriced(&self) {
+        self.counter(&self.bound.unpriced, &tokengauge::REQUESTS_UNPRICED, &[]).record(1.0);
     }
 
-    fn output(&self, kind: TextKind, source: Source) -> &BoundCounter<u64> {
+    fn output(&self, kind: TextKind, source: Source) -> &Series {
         let [text, reasoning, tool, refusal, transcript] = &self.bound.output;
         let [counted, estimated] = match kind {
             TextKind::Text => text,
@@ -230,29 +220,19 @@ impl LiveInstruments {
             Source::Counted => (counted, Source::Counted),
             Source::Estimated | Source::Reported => (estimated, Source::Estimated),
         };
-        slot.get_or_init(|| self.tokens("output", kind.as_str(), source))
+        self.counter(slot, &tokengauge::TOKENS, &["output", kind.as_str(), source.as_str()])
     }
 
-    fn record_chunk_gap(&self, gap: Duration) {
-        if let Some(latest) = &self.set.latest {
-            self.histogram(&self.bound.output_chunk, &latest.output_chunk)
-                .record(gap.as_secs_f64());
-        }
-        if let Some(legacy) = &self.set.legacy {
-            self.histogram(&self.bound.legacy_output_chunk, &legacy.output_chunk)
-                .record(gap.as_secs_f64());
-        }
-    }
-
-    fn histogram<'a>(
+    fn counter<'a>(
         &self,
-        slot: &'a OnceLock<BoundHistogram<f64>>,
-        histogram: &Histogram<f64>,
-    ) -> &'a BoundHistogram<f64> {
-        slot.get_or_init(|| histogram.bind(&self.timings.base))
+        slot: &'a OnceLock<Series>,
+        metric: &Metric,
+        labels: &[&'static str],
+    ) -> &'a Series {
+        slot.get_or_init(|| self.table.bind(metric, &self.base, labels))
     }
-}
 
-fn of_stall(phase: StallPhase, kind: StallKind) -> [KeyValue; 2] {
-    [word(key::STALL_PHASE, phase.as_str()), word(key::STALL_KIND, kind.as_str())]
+    fn histogram<'a>(&self, slot: &'a OnceLock<Series>, metric: &Metric) -> &'a Series {
+        slot.get_or_init(|| self.table.bind(metric, &self.timings.base, &[]))
+    }
 }

@@ -1,29 +1,29 @@
 //! Records values of running streams and of finished requests in the SDK's instruments.
 //!
 //! Values that change with every chunk use instruments that are bound to their series once ([`LiveInstruments`]). The
-//! modules `finished` and `call` record the values that are known when a request has ended. Values that are missing in
-//! a record are not recorded. Gauges are not recorded here, because `gauges` reads them from a snapshot.
+//! values that are known when a request has ended are rows of the catalog, and `table` records them. Gauges are not
+//! recorded here, because `catalog::state` reads them from a snapshot.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::BoundCounter;
 
 use crate::Config;
-use crate::attributes::{pair, route_attributes, series_attributes, sorted, with, word};
+use crate::attributes::{
+    budget_attributes, label, pair, route_attributes, series_attributes, sorted, with, word,
+};
 use crate::catalog::attributes as key;
-use crate::catalog::tokengauge;
-use crate::exemplars::{Exemplars, SeriesId};
-use crate::instruments::bound::BoundExemplarHistogram;
-use crate::instruments::call::CallInstruments;
+use crate::catalog::values::Number;
+use crate::catalog::{health, tokengauge};
+use crate::exemplars::Exemplars;
 use crate::instruments::finished::{
-    FinishedCallInstruments, FinishedRequestCache, FinishedRequestInstruments, FinishedRequestKey,
+    FinishedRequestCache, FinishedRequestInstruments, FinishedRequestKey,
 };
 use crate::instruments::result::{FinishedResult, UpstreamLabels, response_model, status};
 use crate::instruments::route::RouteInstruments;
-use crate::instruments::set::InstrumentSet;
+use crate::instruments::table::{InstrumentTable, LabelSet, Scope};
 use crate::metrics_reader::MetricsReader;
 use crate::series_limits::{Overflow, SeriesGroup, SeriesLimiter, SharedValues};
 use crate::snapshot::SnapshotSource;
@@ -32,7 +32,7 @@ use tokengauge_llm::count::Source;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::{RetrySignal, RouteKey};
 use tokengauge_measure::record::{
-    Call, ChoiceStatus, FinishedChoice, LengthBuckets, MetricLabels, Outcome, Record,
+    Call, ChoiceStatus, Cost, FinishedChoice, LengthBucket, LengthBuckets, MetricLabels, Record,
 };
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{
@@ -40,13 +40,11 @@ use tokengauge_types::label::{
 };
 use tokengauge_types::label_enum;
 
-mod bound;
-mod call;
 mod finished;
 mod live;
 mod result;
 mod route;
-mod set;
+mod table;
 
 use live::TimingLabels;
 
@@ -55,14 +53,15 @@ pub use live::LiveInstruments;
 /// All counters and histograms, with the series to which they are bound.
 #[derive(Debug)]
 pub struct Instruments {
-    set: Arc<InstrumentSet>,
+    table: Arc<InstrumentTable>,
     series_limiter: SeriesLimiter,
     /// Whether metrics of calls have labels for the length ranges of prompt and response.
     has_length_buckets: bool,
     routes: SharedValues<RouteKey, RouteInstruments>,
     live: SharedValues<MetricLabels, LiveInstruments>,
     timings: SharedValues<MetricLabels, TimingLabels>,
-    call_instruments: SharedValues<(MetricLabels, [Option<Label>; 2]), CallInstruments>,
+    /// The series of finished calls by label set and attributes, which several results share.
+    calls: SharedValues<(LabelSet, Arc<[KeyValue]>), Scope>,
     finished_requests: FinishedRequestCache,
 }
 
@@ -88,32 +87,22 @@ impl Instruments {
         let exemplars = Arc::new(Exemplars::new(config));
         let shared = (Arc::clone(series_limiter.overflowed()), Arc::clone(&exemplars));
         let (metrics_reader, meter) = MetricsReader::new(config, readings, shared);
-        let set = InstrumentSet::new(&meter, config.gen_ai, &exemplars);
-        let instruments = Self::with_set(set, series_limiter, limits.length_buckets);
-        (Arc::new(instruments), metrics_reader)
-    }
-
-    fn with_set(
-        set: InstrumentSet,
-        series_limiter: SeriesLimiter,
-        has_length_buckets: bool,
-    ) -> Self {
-        for anomaly in ParseError::ALL {
-            set.own.parse_errors.add(0, &[word(key::PARSE_ERROR, anomaly.as_str())]);
-        }
-        for why in ["not_understood", "truncated"] {
-            set.own.content_omitted.add(0, &[word(key::OMISSION_REASON, why)]);
-        }
-        Self {
-            set: Arc::new(set),
+        let table = InstrumentTable::new(&meter, config.gen_ai, &exemplars);
+        let instruments = Self {
+            table: Arc::new(table),
             series_limiter,
-            has_length_buckets,
+            has_length_buckets: limits.length_buckets,
             routes: SharedValues::default(),
             live: SharedValues::default(),
             timings: SharedValues::default(),
-            call_instruments: SharedValues::default(),
+            calls: SharedValues::default(),
             finished_requests: FinishedRequestCache::default(),
+        };
+        ParseError::ALL.into_iter().for_each(|anomaly| instruments.record_anomaly(anomaly, 0));
+        for why in ["not_understood", "truncated"] {
+            instruments.record_omitted(why, 0);
         }
+        (Arc::new(instruments), metrics_reader)
     }
 
     /// Exports the series of all configured routes with the value 0. If a counter started at 1, `rate()` would not
@@ -125,7 +114,7 @@ impl Instruments {
     }
 
     pub fn record_start(&self, route: &RouteFacts) {
-        self.route_instruments(&RouteKey::from_route(route)).started.add(1);
+        self.route_instruments(&RouteKey::from_route(route)).started.record(1.0);
     }
 
     /// Returns the instruments for streams with these labels. The caller keeps the instruments for the duration of the
@@ -139,7 +128,7 @@ impl Instruments {
         self.live.obtain(&replaced, |series| {
             let (labels, _) = limiter.replace_with_other(series, SeriesGroup::Timings, &());
             let timings = self.timings.obtain(&labels, TimingLabels::new);
-            LiveInstruments::new(Arc::clone(&self.set), series, timings)
+            LiveInstruments::new(Arc::clone(&self.table), series, timings)
         })
     }
 
@@ -148,54 +137,51 @@ impl Instruments {
     /// series.
     pub fn initialize_response(&self, live: &LiveInstruments, status: u16, source: Source) {
         if live.initialize_response(source) {
-            self.finished_counter(&live.series, series_attributes, &FinishedResult::ok(status))
-                .0
-                .add(0);
+            let result = FinishedResult::ok(status);
+            let base = self.finish_attributes(&live.series, series_attributes, &result);
+            self.table.record(&tokengauge::REQUESTS_FINISHED, &base, &[], 0);
         }
     }
 
     /// Records the time that streams waited for their first token. [`LiveInstruments::record_stream_time`] records the
     /// time after the first token.
     pub fn record_waiting(&self, route_key: &RouteKey, time: Duration) {
-        self.route_instruments(route_key).waiting.add(time.as_secs_f64());
+        self.route_instruments(route_key).waiting.record(time.as_secs_f64());
     }
 
     /// Records the number of WebSocket messages from the client and from the upstream.
     pub fn record_messages(&self, route_key: &RouteKey, numbers: [u64; 2]) {
         let route = self.route_instruments(route_key);
         for (counter, number) in route.messages.iter().zip(numbers) {
-            counter.add(number);
+            counter.record(number.into_f64());
         }
     }
 
     /// Counts a request that is a retry of an earlier request.
     pub fn record_retry(&self, route_key: &RouteKey, signal: RetrySignal) {
-        self.route_instruments(route_key).record_retry(&self.set, Some(signal));
+        self.route_instruments(route_key).record_retry(signal);
     }
 
     /// Records the delay with which a component was scheduled.
     pub fn record_delay(&self, part: Component, late: Duration) {
-        let attributes = [word(key::COMPONENT, part.as_str())];
-        self.set.own.delay.record(late.as_secs_f64(), &attributes);
+        self.table.record(&health::SELF_SCHEDULING_DELAY, &[], &[part.as_str()], late);
     }
 
     /// Counts a call for whose tokens the configuration has no price.
     pub fn record_unpriced(&self, series: &MetricLabels) {
-        let live = self.live(series);
-        self.set.own.unpriced.add(1, &live.base);
+        self.live(series).record_unpriced();
     }
 
     /// Adds the amount that a call took from a budget, in the budget's unit. An amount of 0 exports the budget's
     /// counter as 0 before the first call.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
-        let attributes = crate::attributes::budget_attributes(name, unit);
-        self.set.own.budget_used.add(amount, &attributes);
+        self.table.record(&tokengauge::BUDGET_USED, &budget_attributes(name, unit), &[], amount);
     }
 
     /// Records parse errors, including those that do not belong to a finished request.
     pub fn record_anomaly(&self, anomaly: ParseError, times: u32) {
-        let attributes = [word(key::PARSE_ERROR, anomaly.as_str())];
-        self.set.own.parse_errors.add(u64::from(times), &attributes);
+        let labels = [anomaly.as_str()];
+        self.table.record(&health::SELF_PARSE_ERRORS, &[], &labels, u64::from(times));
     }
 
     /// Records a finished request. Output tokens are not counted here, but in [`LiveInstruments::record`], even for
@@ -206,8 +192,11 @@ impl Instruments {
         }
         let call = record.call.as_ref();
         if let Some(content) = call.and_then(|call| call.content.as_deref()) {
-            self.left_out("not_understood", content.left_out);
-            self.left_out("truncated", content.truncated.into());
+            let parts =
+                [("not_understood", content.left_out), ("truncated", content.truncated.into())];
+            for (why, parts) in parts.into_iter().filter(|(_, parts)| *parts > 0) {
+                self.record_omitted(why, parts);
+            }
         }
         let instruments = self.finished_requests.obtain(
             FinishedRequestKey::from_record(record, self.has_length_buckets),
@@ -219,15 +208,13 @@ impl Instruments {
                 (instruments, self.overflow_count(limiter) == overflow_before)
             },
         );
-        let route = self.route_instruments(&RouteKey::from_route(&record.route));
-        let exemplars = &mut self.set.exemplars.recorder(record);
-        instruments.record(record, exemplars);
-        route.record_connections(&self.set, record, exemplars);
+        let exemplars = &mut self.table.exemplars.recorder(record);
+        instruments.record(&self.table, record, exemplars);
     }
 
     /// Counts parts of a call's content that could not be captured.
-    fn left_out(&self, why: &'static str, parts: u64) {
-        self.set.own.content_omitted.add(parts, &[word(key::OMISSION_REASON, why)]);
+    fn record_omitted(&self, why: &'static str, parts: u64) {
+        self.table.record(&health::SELF_CONTENT_OMITTED, &[], &[why], parts);
     }
 
     /// Returns how often a value, or labels of a combination, were replaced by `other`.
@@ -241,71 +228,92 @@ impl Instruments {
         record: &Record,
         limiter: &CardinalityLimiter,
     ) -> FinishedRequestInstruments {
+        let route_key = RouteKey::from_route(&record.route);
         let admitted = |name: &Name| limiter.admit(Dimension::ErrorType, name);
         let error = record.error_type.as_ref().map(admitted);
-        let [server, client] = self.http(record, error.as_ref());
+        let mut scopes = self.http(record, error.as_ref());
         let live = record.call.as_ref().map(|call| self.live(&call.series));
         let result = FinishedResult::from_record(record, error.as_ref());
-        let (finished, series) = match &live {
-            Some(live) => self.finished_counter(&live.series, series_attributes, &result),
-            None => self.finished_counter(
-                &RouteKey::from_route(&record.route),
-                route_attributes,
-                &result,
-            ),
+        let finish = match &live {
+            Some(live) => self.finish_attributes(&live.series, series_attributes, &result),
+            None => self.finish_attributes(&route_key, route_attributes, &result),
         };
-        FinishedRequestInstruments {
-            server,
-            client,
-            finished,
-            failed: (record.outcome != Outcome::Ok).then_some(series),
-            call: live
-                .zip(record.call.as_ref())
-                .map(|(live, call)| self.finished_call(call, live, limiter, error)),
+        scopes.push(self.scope(LabelSet::Finish, finish));
+        if let (Some(live), Some(call)) = (&live, &record.call) {
+            scopes.extend(self.finished_call(call, live, limiter, error.as_ref()));
         }
+        scopes.push(Arc::clone(&self.route_instruments(&route_key).finished));
+        FinishedRequestInstruments { scopes, live }
     }
 
     fn finished_call(
         &self,
         call: &Call,
-        live: Arc<LiveInstruments>,
+        live: &LiveInstruments,
         limiter: &CardinalityLimiter,
-        error: Option<Label>,
-    ) -> FinishedCallInstruments {
+        error: Option<&Label>,
+    ) -> Vec<Arc<Scope>> {
         let model = call.response_model.as_ref().map(|name| limiter.admit(Dimension::Model, name));
-        let (labels, timings) = (&live.series, &live.timings);
-        let of_counters =
-            self.response_model(labels, &live.response_model, SeriesGroup::ResponseModel, &model);
-        let of_histograms = self.response_model(
-            &timings.labels,
-            &timings.response_model,
-            SeriesGroup::ResponseModelTimings,
-            &model,
-        );
-        let key = (labels.clone(), [of_counters, of_histograms]);
-        let instruments = self.call_instruments.obtain(&key, |(_, models)| {
-            let models = models.each_ref().map(Option::as_ref);
-            CallInstruments::new(Arc::clone(&self.set), &live, models)
-        });
-        let combination = (&model, call.length_buckets);
-        let admit = || {
-            let group = SeriesGroup::Lengths;
-            self.series_limiter.admit_as_is(&timings.labels, group, &combination)
+        let (labels, timing_labels) = (&live.series, &live.timings.labels);
+        let group = SeriesGroup::ResponseModel;
+        let of_counters = self.response_model(labels, &live.response_model, group, &model);
+        let group = SeriesGroup::ResponseModelTimings;
+        let first = &live.timings.response_model;
+        let of_histograms = self.response_model(timing_labels, first, group, &model);
+        let with_model = |base: &[KeyValue], model: Option<Label>| {
+            with(base, model.map(|model| label(key::RESPONSE_MODEL, &model)).as_slice())
         };
-        let length_buckets = if self.has_length_buckets && admit() {
-            call.length_buckets
-        } else {
-            LengthBuckets::default()
-        };
-        let by_length = instruments.by_length(length_buckets);
+        let counters = with_model(&live.base, of_counters);
+        let timings = with_model(&live.timings.base, of_histograms);
+        let lengths = self.length_attributes(call, timing_labels, &model);
         let choice = |choice: &FinishedChoice| {
             let reason = choice.reason.as_ref();
             let reason = reason.map(|reason| limiter.admit(Dimension::FinishReason, reason));
-            self.choice_counter(labels, &model, reason.as_ref(), choice.status)
+            self.choice(labels, (&model, reason.as_ref(), choice.status))
         };
-        let choices = call.choices.iter().map(choice).collect();
-        let failure = error.map(|error| self.failure_attributes(&timings.labels, &model, &error));
-        FinishedCallInstruments { live, call: instruments, by_length, failure, choices }
+        let cost = |cost: &Cost| {
+            let source = word(key::TOKEN_SOURCE, cost.source.as_str());
+            with(&counters, &[label(key::CURRENCY, &cost.currency), source])
+        };
+        let mut scopes: Vec<_> = call.choices.iter().map(choice).collect();
+        scopes.extend(call.cost.as_ref().map(|it| self.shared_scope(LabelSet::Cost, cost(it))));
+        scopes.push(self.shared_scope(LabelSet::Lengths, with(&timings, &lengths)));
+        scopes.push(match error {
+            Some(error) => self.failure(timing_labels, &model, error),
+            None => self.shared_scope(LabelSet::Failure, timings.clone()),
+        });
+        scopes.push(self.shared_scope(LabelSet::Timings, timings));
+        scopes.push(self.shared_scope(LabelSet::Counters, counters));
+        scopes
+    }
+
+    fn scope(&self, set: LabelSet, base: Vec<KeyValue>) -> Arc<Scope> {
+        Arc::new(self.table.scope(set, base.into()))
+    }
+
+    /// Returns a scope that all results of a call with the same attributes share.
+    fn shared_scope(&self, set: LabelSet, base: Vec<KeyValue>) -> Arc<Scope> {
+        let new = |(set, base): &(_, Arc<_>)| self.table.scope(*set, Arc::clone(base));
+        self.calls.obtain(&(set, base.into()), new)
+    }
+
+    /// Returns the labels for the length ranges of prompt and response. There are none if they are not configured, or
+    /// if the limit on series does not admit them.
+    fn length_attributes(
+        &self,
+        call: &Call,
+        labels: &MetricLabels,
+        model: &Option<Label>,
+    ) -> Vec<KeyValue> {
+        let LengthBuckets { input, output } = call.length_buckets;
+        let combination = (model, call.length_buckets);
+        let is_admitted = self.has_length_buckets
+            && self.series_limiter.admit_as_is(labels, SeriesGroup::Lengths, &combination);
+        [(key::INPUT_LENGTH_BUCKET, input), (key::OUTPUT_LENGTH_BUCKET, output)]
+            .into_iter()
+            .filter_map(|(key, bucket)| Some(word(key, bucket.map(LengthBucket::as_str)?)))
+            .filter(|_| is_admitted)
+            .collect()
     }
 
     /// Returns the response model that a series gets. The limit on series already includes the first response model of
@@ -330,63 +338,51 @@ impl Instruments {
         Some(if is_admitted { model.clone() } else { Label::from_trusted(OTHER) })
     }
 
-    /// Returns the attributes of the histograms of calls that failed with this error.
-    fn failure_attributes(
-        &self,
-        labels: &MetricLabels,
-        model: &Option<Label>,
-        error: &Label,
-    ) -> Vec<KeyValue> {
+    /// Returns the histograms of calls that failed with this error.
+    fn failure(&self, labels: &MetricLabels, model: &Option<Label>, error: &Label) -> Arc<Scope> {
         let group = SeriesGroup::Failure;
         let (labels, step) = self.series_limiter.replace_with_other(labels, group, &(model, error));
-        let error = crate::attributes::label(key::ERROR_TYPE, error);
-        let own: Vec<_> = response_model(model, step).into_iter().chain([error]).collect();
-        with(&series_attributes(&labels), &own)
+        let own: Vec<_> = response_model(model, step)
+            .into_iter()
+            .chain([label(key::ERROR_TYPE, error)])
+            .collect();
+        self.scope(LabelSet::Failure, with(&series_attributes(&labels), &own))
     }
 
-    /// Binds the counter of choices with this finish reason and this result.
-    fn choice_counter(
+    /// Returns the counter of choices with this response model, finish reason and status.
+    fn choice(
         &self,
         labels: &MetricLabels,
-        model: &Option<Label>,
-        reason: Option<&Label>,
-        status: ChoiceStatus,
-    ) -> BoundCounter<u64> {
-        let own = (model, reason, status);
+        own: (&Option<Label>, Option<&Label>, ChoiceStatus),
+    ) -> Arc<Scope> {
         let (labels, step) =
             self.series_limiter.replace_with_other(labels, SeriesGroup::Choice, &own);
-        let reason = reason.map(|reason| crate::attributes::label(key::FINISH_REASON, reason));
+        let (model, reason, status) = own;
+        let reason = reason.map(|reason| label(key::FINISH_REASON, reason));
         let result = word(key::CHOICE_RESULT, status.as_str());
         let own: Vec<_> =
             response_model(model, step).into_iter().chain(reason).chain([result]).collect();
-        self.set.own.choices.bind(&with(&series_attributes(&labels), &own))
+        self.scope(LabelSet::Choice, with(&series_attributes(&labels), &own))
     }
 
-    /// Binds the counter of finished requests.
-    fn finished_counter<L: Overflow>(
+    /// Returns the attributes of the counter of finished requests.
+    fn finish_attributes<L: Overflow>(
         &self,
         labels: &L,
         attributes_of: impl Fn(&L) -> Vec<KeyValue>,
         result: &FinishedResult<'_>,
-    ) -> (BoundCounter<u64>, SeriesId) {
+    ) -> Vec<KeyValue> {
         let (labels, step) =
             self.series_limiter.replace_with_other(labels, SeriesGroup::Finish, result);
-        let attributes = with(&attributes_of(&labels), &result.attributes(step));
-        let exemplars = &self.set.exemplars;
-        let series = exemplars.series(&tokengauge::REQUESTS_FINISHED, &attributes);
-        (self.set.own.finished.bind(&attributes), series)
+        with(&attributes_of(&labels), &result.attributes(step))
     }
 
-    /// Binds the HTTP histograms of the semantic conventions: one for the client's request, and one for the request to
+    /// Returns the HTTP histograms of the semantic conventions: one for the client's request, and one for the request to
     /// the upstream. A call inside a WebSocket has neither.
-    fn http(
-        &self,
-        record: &Record,
-        error: Option<&Label>,
-    ) -> [Option<BoundExemplarHistogram<f64>>; 2] {
-        let (points, http) = (&record.points, &record.http);
-        if points.end.is_none() || record.is_turn {
-            return [None, None];
+    fn http(&self, record: &Record, error: Option<&Label>) -> Vec<Arc<Scope>> {
+        let http = &record.http;
+        if record.points.end.is_none() || record.is_turn {
+            return Vec::new();
         }
         let labels = UpstreamLabels::from_route(&record.route);
         let request = (method(&http.method), http.scheme.as_str(), protocol_version(http.version));
@@ -394,8 +390,7 @@ impl Instruments {
         let (labels, step) =
             self.series_limiter.replace_with_other(&labels, SeriesGroup::Http, &(request, result));
         let outcome = |has_failed: bool| {
-            let error = error.filter(|_| has_failed);
-            let error = error.map(|error| crate::attributes::label(key::ERROR_TYPE, error));
+            let error = error.filter(|_| has_failed).map(|error| label(key::ERROR_TYPE, error));
             status(http.status, step).into_iter().chain(error)
         };
         let mut server = route_attributes(&labels.route_key);
@@ -404,12 +399,12 @@ impl Instruments {
         server.push(word(key::SCHEME, http.scheme.as_str()));
         server.push(word(key::PROTOCOL_VERSION, protocol_version(http.version)));
         server.extend(outcome(failed_for_the_client(record)));
-        client.push(crate::attributes::label(key::SERVER_ADDRESS, &labels.server_address));
+        client.push(label(key::SERVER_ADDRESS, &labels.server_address));
         client.push(pair(key::SERVER_PORT, i64::from(labels.server_port)));
         client.extend(outcome(true));
-        [
-            Some(self.set.http_server.bind(&sorted(server))),
-            points.sent.map(|_| self.set.http_client.bind(&sorted(client))),
+        vec![
+            self.scope(LabelSet::HttpServer, sorted(server)),
+            self.scope(LabelSet::HttpClient, sorted(client)),
         ]
     }
 
@@ -419,7 +414,7 @@ impl Instruments {
         }
         let (replaced, _) =
             self.series_limiter.replace_with_other(route_key, SeriesGroup::Route, &());
-        self.routes.obtain(&replaced, |route_key| RouteInstruments::new(&self.set, route_key))
+        self.routes.obtain(&replaced, |route_key| RouteInstruments::new(&self.table, route_key))
     }
 }
 

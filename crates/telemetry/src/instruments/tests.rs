@@ -32,7 +32,7 @@ use tokengauge_measure::load::{
     ActiveStreams, LimitType, ModelKey, ModelReading, RateLimitReading, Reading, RouteReading,
     StalledStreams, Summary, Throughput,
 };
-use tokengauge_measure::record::{LengthBucket, WarmupState};
+use tokengauge_measure::record::{LengthBucket, Outcome, WarmupState};
 use tokengauge_measure::slo::{BURN_WINDOWS, CountingRules, Counts, Objective, Scope, Sli};
 use tokengauge_measure::timing::{LiveSample, Stage, Stall, StallPhase, Stalls, Unrated};
 use tokengauge_types::bounded::Int;
