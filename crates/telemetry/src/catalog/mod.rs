@@ -9,6 +9,7 @@
 
 use std::slice;
 
+use crate::config::GenAiNames;
 use crate::prometheus_names;
 use tokengauge_types::label_enum;
 
@@ -25,14 +26,14 @@ macro_rules! attributes {
 }
 
 /// Declares a table of metrics, and a list of all metrics in the table. Columns: constant, name, kind, unit, groups of
-/// attributes, attributes that split the value, buckets, combinations, description, source.
+/// attributes, attributes that split the value, buckets, combinations, usual series, names, description, source.
 macro_rules! metrics {
     (
         $(#[$about:meta])* $all:ident;
         $(
             $constant:ident $name:literal $kind:ident $unit:literal
             $(by [$($attributes:expr),*])? $(split [$($own:expr),*])? $(buckets $buckets:ident)?
-            $(times $combinations:literal)?,
+            $(times $combinations:literal)? $(usually [$whole:literal, $streamed:literal])? $(named $names:ident)?,
             $description:literal $(, $source:expr)?;
         )*
     ) => {
@@ -43,7 +44,9 @@ macro_rules! metrics {
                     $(.split(&[$($own),*]))?
                     $(.with_buckets($buckets))?
                     $(.read_from($source))?
-                    $(.with_combinations($combinations))?;
+                    $(.with_combinations($combinations))?
+                    $(.usually([$whole, $streamed]))?
+                    $(.named($crate::config::GenAiNames::$names))?;
         )*
         $(#[$about])*
         pub static $all: &[&Metric] = &[$(&$constant),*];
@@ -126,6 +129,10 @@ pub struct Metric {
     /// number of calls or routes, it bounds the series of the metric. By default, this is the number of labels with
     /// which the values come.
     pub combinations: usize,
+    /// Number of these series that a combination usually has: for a whole response, and for a stream.
+    pub(crate) usual: [usize; 2],
+    /// The names of the GenAI conventions to which the metric belongs. `None` for other metrics.
+    pub(crate) names: Option<GenAiNames>,
     pub(crate) source: Source,
 }
 
@@ -211,8 +218,19 @@ impl Metric {
         attributes: &'static [&'static [Attribute]],
     ) -> Self {
         let source = Source { read: Read::Recorded, labels: None };
-        let (own, buckets, combinations) = (&[], &[], 1);
-        Self { name, kind, unit, description, attributes, own, buckets, combinations, source }
+        Self {
+            name,
+            kind,
+            unit,
+            description,
+            attributes,
+            own: &[],
+            buckets: &[],
+            combinations: 1,
+            usual: [1, 1],
+            names: None,
+            source,
+        }
     }
 
     /// Adds attributes that split the value.
@@ -224,7 +242,7 @@ impl Metric {
             }
             rest = others;
         }
-        Self { own, combinations, ..self }
+        Self { own, ..self.with_combinations(combinations) }
     }
 
     const fn read_from(self, source: Source) -> Self {
@@ -232,7 +250,7 @@ impl Metric {
             Some(labels) => labels,
             None => self.combinations,
         };
-        Self { source, combinations, ..self }
+        Self { source, ..self.with_combinations(combinations) }
     }
 
     const fn with_buckets(self, buckets: &'static [f64]) -> Self {
@@ -240,7 +258,26 @@ impl Metric {
     }
 
     const fn with_combinations(self, combinations: usize) -> Self {
-        Self { combinations, ..self }
+        Self { combinations, usual: [combinations; 2], ..self }
+    }
+
+    const fn usually(self, usual: [usize; 2]) -> Self {
+        Self { usual, ..self }
+    }
+
+    const fn named(self, names: GenAiNames) -> Self {
+        Self { names: Some(names), ..self }
+    }
+
+    /// Returns whether the metric is exported with these names of the GenAI conventions.
+    pub(crate) fn is_exported(&self, gen_ai: GenAiNames) -> bool {
+        match self.names {
+            None => true,
+            Some(GenAiNames::Latest) => gen_ai.latest(),
+            Some(GenAiNames::Legacy) => gen_ai.legacy(),
+            Some(GenAiNames::Both) => gen_ai != GenAiNames::Off,
+            Some(GenAiNames::Off) => false,
+        }
     }
 
     pub fn attributes(&self) -> impl Iterator<Item = Attribute> {

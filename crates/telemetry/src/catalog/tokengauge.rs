@@ -61,16 +61,16 @@ const MODEL_KEY: &[Attribute] = &[PROVIDER, REQUEST_MODEL, ROUTE, POSITION];
 metrics! {
     /// All metrics of tokengauge except those in `health`.
     ALL;
-    TOKENS "tokengauge.tokens" Counter "{token}" by [CALL] split [TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE] times 12,
+    TOKENS "tokengauge.tokens" Counter "{token}" by [CALL] split [TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE] times 12 usually [6, 6],
         "Tokens as counted by this proxy. Output increases with every chunk and is never corrected. Input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.";
     NORMALIZED_TOKENS "tokengauge.normalized_tokens" Counter "{token}" by [CALL],
         "The same output text in o200k_base, so that rates are comparable across providers. Increases with every chunk.";
     REPORTED_TOKENS "tokengauge.reported_tokens" Counter "{token}" by [CALL, ENDED] split [TOKEN_KIND],
         "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.",
         finished!(each |_, call| Some(token_kinds(call?.usage.as_ref()?, call?.output.as_ref())));
-    STREAM_ACTIVE_TIME "tokengauge.stream.active_time" Counter "s" by [CALL] split [STREAM_STATE],
+    STREAM_ACTIVE_TIME "tokengauge.stream.active_time" Counter "s" by [CALL] split [STREAM_STATE] usually [0, 3],
         "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The streaming part ends at the provider's final event. The waiting part has only route and position: the model label is omitted until the upstream accepts it.";
-    STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL] split [STALL_PHASE, STALL_KIND],
+    STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL] split [STALL_PHASE, STALL_KIND] usually [0, 4],
         "Stalls, counted when they start: no token for `stall.inter_token_after` after the first one, or no first token for `stall.first_token_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.";
     STREAM_STALLED "tokengauge.stream.stalled" Gauge "{stream}" by [ROUTE_KEY] split [STALL_PHASE],
         "Streams that are stalled.",
@@ -81,27 +81,27 @@ metrics! {
     STREAM_MAX_IDLE_TIME "tokengauge.stream.max_idle_time" Gauge "s" by [ROUTE_KEY] split [STALL_PHASE],
         "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.",
         state!(ROUTES, each |route| Some(zip(StallPhase::ALL.map(StallPhase::as_str), route.stalled_streams.map(|it| it.longest.map(seconds)))));
-    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL] split [STALL_PHASE, STALL_KIND] buckets SECONDS,
+    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL] split [STALL_PHASE, STALL_KIND] buckets SECONDS usually [0, 1],
         "Length of a stall, from the last token, recorded when it ends.";
     TOKEN_THROUGHPUT "tokengauge.token_throughput" Gauge "{token}/s" by [MODEL_KEY] split [TOKEN_TYPE, WINDOW],
         "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, output only. Absent until the window is covered. Input is known at the end of a call and counts at its prefill: a window shorter than the calls misses it.",
         state!(MODELS, each |model| Some(throughput(model)));
-    OUTPUT_TOKEN_RATE "tokengauge.request.output_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
+    OUTPUT_TOKEN_RATE "tokengauge.request.output_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES usually [0, 1],
         "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.",
         finished!(|_, call| call?.rates.output);
     TOTAL_TOKEN_RATE "tokengauge.request.total_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
         "Output tokens per second of one call, including prefill: N ÷ (end − accept).",
         finished!(|_, call| call?.rates.total);
-    REQUESTS_RATED "tokengauge.requests.rated" Counter "{request}" by [CALL, ENDED] split [OUTPUT_RATE_RANGE],
+    REQUESTS_RATED "tokengauge.requests.rated" Counter "{request}" by [CALL, ENDED] split [OUTPUT_RATE_RANGE] usually [0, 6],
         "Streams by range of their output tokens per second.",
         finished!(each |_, call| Some(rate_ranges(call?.rates.output?)));
-    REQUESTS_UNRATED "tokengauge.requests.unrated" Counter "{request}" by [CALL, ENDED] split [UNRATED_REASON],
+    REQUESTS_UNRATED "tokengauge.requests.unrated" Counter "{request}" by [CALL, ENDED] split [UNRATED_REASON] usually [0, 4],
         "Streams without an output rate, by reason.",
         finished!(each |_, call| Some(unrated(call?.rates.unrated?)));
-    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED] split [STAGE] buckets SECONDS,
+    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED] split [STAGE] buckets SECONDS usually [6, 10],
         "Length of each stage of a call. The stages of one call add up to end − accept.",
         finished!(each |record, _| Some(Stage::ALL.map(|stage| (stage.as_str(), record.stages.get(stage)))));
-    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED] split [BACKEND_STAGE] buckets SECONDS,
+    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED] split [BACKEND_STAGE] buckets SECONDS usually [3, 3],
         "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.",
         finished!(each |_, call| Some(backend_stages(&call?.timings?)));
     TIME_TO_HEADERS "tokengauge.time_to_headers" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
@@ -110,20 +110,20 @@ metrics! {
     TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
         "Time until the first byte of the response body: byte − accept.",
         finished!(|record, _| since_accept(record, record.points.byte));
-    TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+    TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
         "Time until the first event of a stream, with or without a token: event − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.points.event));
-    TIME_TO_FIRST_TOKEN "tokengauge.time_to_first_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+    TIME_TO_FIRST_TOKEN "tokengauge.time_to_first_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
         "Time to first token (TTFT) as the client sees it: token − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.points.token));
-    TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+    TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
         "Time until the first token that a user sees, after any reasoning: visible − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.points.visible));
-    INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS,
+    INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS usually [0, 1],
         "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.";
-    INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS,
+    INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS usually [0, 1],
         "Gap between chunks with text.";
-    TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS,
+    TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS usually [0, 1],
         "Tokens per chunk with text. Shows speculative decoding and batching. 0 if the text only lengthens the last token.";
     CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets SECONDS,
         "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.",
@@ -143,7 +143,7 @@ metrics! {
     QUEUE_DEPTH "tokengauge.queue.depth" Gauge "{request}" by [ROUTE_KEY, &[PRECISION]] times 2,
         "Queue length that a new request finds. Exact if the engine reports its waiting requests and no other route leads to it: those + requests queued here. Otherwise requests queued here + streams waiting for the first token: an upper bound, since it includes prefill.",
         state!(QUEUES, |route| Some(route.queue_depth()));
-    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED] split [QUEUE_LOCATION] buckets SECONDS,
+    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED] split [QUEUE_LOCATION] buckets SECONDS usually [1, 1],
         "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.",
         finished!(each |record, call| Some(queue_waits(record, call?)));
     BACKEND_REQUESTS "tokengauge.backend.requests" Gauge "{request}" by [&[UPSTREAM, ENGINE]] split [STATE],
@@ -190,14 +190,14 @@ metrics! {
         "Requests started, including plain HTTP.";
     // Outcomes × error sources × with or without `error.type`, after all other combinations have reached their limit.
     REQUESTS_FINISHED "tokengauge.requests.finished" Counter "{request}"
-        by [CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, ERROR_SOURCE]] times 48,
+        by [CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, ERROR_SOURCE]] times 48 usually [1, 1],
         "Requests finished, including plain HTTP (without gen_ai attributes).",
         finished!(|_, _| Some(1_u64));
     CHOICES_FINISHED "tokengauge.choices.finished" Counter "{choice}"
-        by [CALL, ENDED, &[FINISH_REASON, CHOICE_RESULT]] times 6,
+        by [CALL, ENDED, &[FINISH_REASON, CHOICE_RESULT]] times 6 usually [1, 1],
         "Finished choices by finish reason and result. Shows whether speed costs quality.",
         finished!(|_, _| Some(1_u64));
-    COST "tokengauge.cost" Counter "{currency}" by [CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]] times 4,
+    COST "tokengauge.cost" Counter "{currency}" by [CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]] times 4 usually [1, 1],
         "Cost of calls by the price table, recorded when they end. `reported` if the provider reported the tokens, else `estimated`. Do not sum across currencies.",
         finished!(|_, call| Some(call?.cost.as_ref()?.amount));
     REQUESTS_UNPRICED "tokengauge.requests.unpriced" Counter "{request}" by [CALL],

@@ -11,7 +11,7 @@ use crate::attributes::with_labels;
 use crate::builders::{Instrument, Series};
 use crate::catalog::attributes as key;
 use crate::catalog::values::{Emit, Number};
-use crate::catalog::{self, Kind, Metric, Read, semconv};
+use crate::catalog::{self, Kind, Metric, Read};
 use crate::config::GenAiNames;
 use crate::exemplars::{ExemplarRecorder, Exemplars, SeriesId};
 use tokengauge_measure::record::{Call, Outcome, Record};
@@ -70,7 +70,7 @@ pub struct Scope {
 
 impl InstrumentTable {
     pub fn new(meter: &Meter, gen_ai: GenAiNames, exemplars: &Arc<Exemplars>) -> Self {
-        let metrics = || catalog::metrics().filter(|it| semconv::is_exported(it, gen_ai));
+        let metrics = || catalog::metrics().filter(|it| it.is_exported(gen_ai));
         let recorded = metrics().filter(|it| !matches!(it.source.read, Read::State(_)));
         let by_name: FxHashMap<_, _> =
             recorded.map(|metric| (metric.name, Instrument::new(metric, meter))).collect();

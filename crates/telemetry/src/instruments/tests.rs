@@ -23,7 +23,7 @@ use crate::series_limits::{MAX_PAGE_BYTES, max_series};
 use crate::snapshot::{ClientLoad, ObserverHealth, StateSnapshot};
 use crate::{BudgetReading, UpstreamCounts, prometheus, testing};
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::{Operation, RateLimit, TextKind, Usage};
+use tokengauge_llm::dialect::{ByModality, Operation, RateLimit, TextKind, Usage};
 use tokengauge_measure::cost::TokenPrice;
 use tokengauge_measure::drift;
 use tokengauge_measure::engine;
@@ -952,6 +952,9 @@ fn combination(n: usize) -> Record {
     labels.model = Label::from_trusted(&format!("model-{n}"));
     call.response_model = testing::name(&format!("answered-{n}")).filter(|_| !n.is_multiple_of(5));
     call.length_buckets.input = Some(LengthBucket::ALL[n % 6]);
+    let split =
+        ByModality { text: Some(50), image: Some(20), audio: Some(20), ..ByModality::default() };
+    call.usage = call.usage.map(|usage| Usage { input_by: split, output_by: split, ..usage });
     record
 }
 

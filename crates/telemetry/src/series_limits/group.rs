@@ -2,7 +2,7 @@
 
 use super::OverflowStep;
 use crate::catalog::attributes as key;
-use crate::catalog::{self, Attribute, Kind, Metric, semconv, tokengauge};
+use crate::catalog::{self, Attribute, Kind, Metric};
 use crate::config::GenAiNames;
 
 /// Maximum size in bytes of a scrape page. VictoriaMetrics rejects larger pages by default
@@ -26,43 +26,9 @@ const FRAME_BYTES: usize = 4;
 const NUMBER_BYTES: usize = 5;
 const BUCKET_BYTES: usize = 7 + 12;
 
-/// Metrics of which a combination usually has fewer series than the maximum: tokens have one source, calls one
-/// currency, and few streams stall in each way.
-static USUAL_SERIES: [(&Metric, usize); 6] = [
-    (&tokengauge::TOKENS, 6),
-    (&tokengauge::COST, 1),
-    (&tokengauge::STALL_DURATION, 1),
-    (&tokengauge::QUEUE_WAIT, 1),
-    (&tokengauge::BACKEND_STAGE_DURATION, 3),
-    // Only calls that generate no text.
-    (&semconv::OPERATION_DURATION, 0),
-];
-
 /// Number of histograms that a call without a response model fills, such as a rejected one: its stages up to the
 /// headers, its queue, and its first times.
 const UNNAMED_HISTOGRAMS: usize = 8;
-
-/// Metrics of calls that only streams have.
-static STREAM_METRICS: [&Metric; 18] = [
-    &tokengauge::STREAM_ACTIVE_TIME,
-    &tokengauge::STREAM_STALLS,
-    &tokengauge::STALL_DURATION,
-    &tokengauge::OUTPUT_TOKEN_RATE,
-    &tokengauge::REQUESTS_RATED,
-    &tokengauge::REQUESTS_UNRATED,
-    &tokengauge::TOKENS_PER_CHUNK,
-    &tokengauge::TIME_TO_FIRST_EVENT,
-    &tokengauge::TIME_TO_FIRST_TOKEN,
-    &tokengauge::TIME_TO_FIRST_VISIBLE_TOKEN,
-    &tokengauge::INTER_TOKEN_LATENCY,
-    &tokengauge::INTER_CHUNK_LATENCY,
-    &semconv::SERVER_FIRST_TOKEN,
-    &semconv::SERVER_OUTPUT_TOKEN,
-    &semconv::INFERENCE_FIRST_CHUNK,
-    &semconv::INFERENCE_OUTPUT_CHUNK,
-    &semconv::OPERATION_FIRST_CHUNK,
-    &semconv::OPERATION_OUTPUT_CHUNK,
-];
 
 /// The instruments for which a combination of labels creates series.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -125,7 +91,7 @@ impl SeriesGroup {
             Self::Timings => is_histogram && (is_live || is_response_model),
             Self::ResponseModel => !is_histogram && is_response_model,
             Self::ResponseModelTimings => is_histogram && is_response_model,
-            Self::UnnamedTimings => metric.name == tokengauge::REQUEST_STAGE_DURATION.name,
+            Self::UnnamedTimings => has(key::STAGE) && has(key::RESPONSE_MODEL),
             Self::Lengths => has(key::INPUT_LENGTH_BUCKET),
             Self::Failure => has(key::RESPONSE_MODEL) && has(key::ERROR_TYPE),
             Self::Finish => has(key::OUTCOME),
@@ -134,37 +100,14 @@ impl SeriesGroup {
         }
     }
 
-    /// Returns the number of series of `metric` that one combination usually has.
-    fn usual_series(self, metric: &Metric, is_stream: bool) -> usize {
-        match self {
-            Self::Finish | Self::Choice | Self::Http => 1,
-            Self::UnnamedTimings => UNNAMED_HISTOGRAMS,
-            // Without tokens, a response has no stages from the first event on.
-            _ if metric.name == tokengauge::REQUEST_STAGE_DURATION.name && !is_stream => 6,
-            _ if let Some((_, series)) =
-                USUAL_SERIES.iter().find(|(it, _)| it.name == metric.name) =>
-            {
-                *series
-            }
-            Self::Route
-            | Self::Call
-            | Self::Timings
-            | Self::ResponseModel
-            | Self::ResponseModelTimings
-            | Self::Lengths
-            | Self::Failure => metric.combinations,
-        }
-    }
-
     /// Returns the usual size of one combination.
     pub fn size(self, is_stream: bool, gen_ai: GenAiNames) -> PageSize {
-        let metrics = catalog::metrics().filter(|metric| {
-            let is_missing = !is_stream && STREAM_METRICS.iter().any(|it| it.name == metric.name);
-            self.contains(metric) && semconv::is_exported(metric, gen_ai) && !is_missing
-        });
+        let metrics = catalog::metrics().filter(|it| self.contains(it) && it.is_exported(gen_ai));
         metrics.fold(PageSize::default(), |sum, metric| {
             let size = PageSize::of_series(metric);
-            let series = self.usual_series(metric, is_stream);
+            let [whole, streamed] = metric.usual;
+            let usual = if is_stream { streamed } else { whole };
+            let series = if self == Self::UnnamedTimings { UNNAMED_HISTOGRAMS } else { usual };
             PageSize {
                 lines: sum.lines + series * size.lines,
                 bytes: sum.bytes + series * size.bytes,
