@@ -1,6 +1,8 @@
 //! Builds attribute sets that are sorted by key. For an unsorted set, the SDK sorts the attributes and stores a second
 //! copy, and a lookup takes 2.4 times as long.
 
+use std::borrow::Cow;
+
 use opentelemetry::{KeyValue, StringValue, Value};
 use tokengauge_measure::load::{ModelKey, RouteKey};
 use tokengauge_measure::record::MetricLabels;
@@ -26,10 +28,17 @@ pub fn with(base: &[KeyValue], own: &[KeyValue]) -> Vec<KeyValue> {
     sorted(base.iter().chain(own).cloned().collect())
 }
 
-/// Adds the labels of one value to the attributes in `base`.
-pub fn with_labels(metric: &Metric, base: &[KeyValue], labels: &[&'static str]) -> Vec<KeyValue> {
+/// Adds the labels of one value, one for each attribute after `split`, to the attributes in `base`.
+pub fn with_labels<'a>(
+    metric: &Metric,
+    base: &'a [KeyValue],
+    labels: &[&'static str],
+) -> Cow<'a, [KeyValue]> {
+    if labels.is_empty() {
+        return Cow::Borrowed(base);
+    }
     let own = metric.own.iter().zip(labels).map(|(attribute, label)| word(*attribute, label));
-    sorted(base.iter().cloned().chain(own).collect())
+    Cow::Owned(sorted(base.iter().cloned().chain(own).collect()))
 }
 
 pub fn sorted(mut attributes: Vec<KeyValue>) -> Vec<KeyValue> {

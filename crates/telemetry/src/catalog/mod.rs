@@ -33,20 +33,22 @@ macro_rules! metrics {
         $(
             $constant:ident $name:literal $kind:ident $unit:literal
             $(by [$($attributes:expr),*])? $(split [$($own:expr),*])? $(buckets $buckets:ident)?
-            $(times $combinations:literal)? $(usually [$whole:literal, $streamed:literal])? $(named $names:ident)?,
+            $(times $times:literal)? $(usually [$whole:literal, $streamed:literal])? $(named $names:ident)?,
             $description:literal $(, $source:expr)?;
         )*
     ) => {
         $(
             #[doc = $description]
-            pub static $constant: Metric =
-                Metric::new($name, Kind::$kind, $unit, $description, &[$($($attributes),*)?])
-                    $(.split(&[$($own),*]))?
-                    $(.with_buckets($buckets))?
-                    $(.read_from($source))?
-                    $(.with_combinations($combinations))?
-                    $(.usually([$whole, $streamed]))?
-                    $(.named($crate::config::GenAiNames::$names))?;
+            pub static $constant: Metric = Metric {
+                $(attributes: &[$($attributes),*],)?
+                $(own: &[$($own),*],)?
+                $(buckets: $buckets,)?
+                $(times: Some($times),)?
+                $(usual: Some([$whole, $streamed]),)?
+                $(names: Some($crate::config::GenAiNames::$names),)?
+                $(source: $source,)?
+                ..Metric::new($name, Kind::$kind, $unit, $description)
+            };
         )*
         $(#[$about])*
         pub static $all: &[&Metric] = &[$(&$constant),*];
@@ -125,12 +127,10 @@ pub struct Metric {
     pub own: &'static [Attribute],
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
-    /// Maximum number of series per combination of [`attributes::CALL`] or [`attributes::ROUTE_KEY`]. Multiplied by the
-    /// number of calls or routes, it bounds the series of the metric. By default, this is the number of labels with
-    /// which the values come.
-    pub combinations: usize,
-    /// Number of these series that a combination usually has: for a whole response, and for a stream.
-    pub(crate) usual: [usize; 2],
+    /// See [`Self::combinations`]. `None` if it follows from the labels.
+    pub(crate) times: Option<usize>,
+    /// See [`Self::usual_series`]. `None` for [`Self::combinations`].
+    pub(crate) usual: Option<[usize; 2]>,
     /// The names of the GenAI conventions to which the metric belongs. `None` for other metrics.
     pub(crate) names: Option<GenAiNames>,
     pub(crate) source: Source,
@@ -215,58 +215,41 @@ impl Metric {
         kind: Kind,
         unit: &'static str,
         description: &'static str,
-        attributes: &'static [&'static [Attribute]],
     ) -> Self {
-        let source = Source { read: Read::Recorded, labels: None };
         Self {
             name,
             kind,
             unit,
             description,
-            attributes,
+            attributes: &[],
             own: &[],
             buckets: &[],
-            combinations: 1,
-            usual: [1, 1],
+            times: None,
+            usual: None,
             names: None,
-            source,
+            source: Source { read: Read::Recorded, labels: None },
         }
     }
 
-    /// Adds attributes that split the value.
-    const fn split(self, own: &'static [Attribute]) -> Self {
-        let (mut combinations, mut rest) = (1, own);
-        while let [first, others @ ..] = rest {
-            if let Values::Closed(values) = first.values {
-                combinations *= values.len();
-            }
-            rest = others;
-        }
-        Self { own, ..self.with_combinations(combinations) }
-    }
-
-    const fn read_from(self, source: Source) -> Self {
-        let combinations = match source.labels {
-            Some(labels) => labels,
-            None => self.combinations,
+    /// Returns the maximum number of series per combination of [`attributes::CALL`] or [`attributes::ROUTE_KEY`].
+    /// Multiplied by the number of calls or routes, it bounds the series of the metric. By default, this is the number
+    /// of labels with which the values come.
+    pub fn combinations(&self) -> usize {
+        let values = |attribute: &Attribute| match attribute.values {
+            Values::Closed(values) => values.len(),
+            Values::Gated | Values::Configured | Values::Any => 1,
         };
-        Self { source, ..self.with_combinations(combinations) }
+        let labels = self.times.or(self.source.labels);
+        labels.unwrap_or_else(|| self.own.iter().map(values).product())
     }
 
-    const fn with_buckets(self, buckets: &'static [f64]) -> Self {
-        Self { buckets, ..self }
-    }
-
-    const fn with_combinations(self, combinations: usize) -> Self {
-        Self { combinations, usual: [combinations; 2], ..self }
-    }
-
-    const fn usually(self, usual: [usize; 2]) -> Self {
-        Self { usual, ..self }
-    }
-
-    const fn named(self, names: GenAiNames) -> Self {
-        Self { names: Some(names), ..self }
+    /// Returns the number of series that a combination usually has.
+    pub(crate) fn usual_series(&self, is_stream: bool) -> usize {
+        match self.usual {
+            Some([_, streamed]) if is_stream => streamed,
+            Some([whole, _]) => whole,
+            None => self.combinations(),
+        }
     }
 
     /// Returns whether the metric is exported with these names of the GenAI conventions.
@@ -334,7 +317,7 @@ mod tests {
             assert!(thing || metric.kind == Kind::Gauge, "{name}: {unit}");
             assert_eq!(metric.kind == Kind::Histogram, !metric.buckets.is_empty(), "{name}");
             assert!(metric.buckets.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
-            assert!(metric.combinations > 0, "{name}");
+            assert!(metric.combinations() > 0, "{name}");
         }
     }
 

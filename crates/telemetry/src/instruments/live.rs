@@ -220,7 +220,10 @@ impl LiveInstruments {
             Source::Counted => (counted, Source::Counted),
             Source::Estimated | Source::Reported => (estimated, Source::Estimated),
         };
-        self.counter(slot, &tokengauge::TOKENS, &["output", kind.as_str(), source.as_str()])
+        slot.get_or_init(|| {
+            let labels = ["output", kind.as_str(), source.as_str()];
+            self.table.bind(&tokengauge::TOKENS, &self.base, &labels)
+        })
     }
 
     fn counter<'a>(

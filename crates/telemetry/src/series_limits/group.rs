@@ -105,9 +105,9 @@ impl SeriesGroup {
         let metrics = catalog::metrics().filter(|it| self.contains(it) && it.is_exported(gen_ai));
         metrics.fold(PageSize::default(), |sum, metric| {
             let size = PageSize::of_series(metric);
-            let [whole, streamed] = metric.usual;
-            let usual = if is_stream { streamed } else { whole };
-            let series = if self == Self::UnnamedTimings { UNNAMED_HISTOGRAMS } else { usual };
+            let is_unnamed = self == Self::UnnamedTimings;
+            let series =
+                if is_unnamed { UNNAMED_HISTOGRAMS } else { metric.usual_series(is_stream) };
             PageSize {
                 lines: sum.lines + series * size.lines,
                 bytes: sum.bytes + series * size.bytes,

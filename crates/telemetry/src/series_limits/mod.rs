@@ -99,7 +99,7 @@ impl Admitted {
 pub fn max_series(metric: &Metric) -> usize {
     let groups = || SeriesGroup::ALL.into_iter().filter(|group| group.contains(metric));
     let on_page =
-        MAX_PAGE_BYTES / PageSize::of_series(metric).bytes + MAX_REPLACED * metric.combinations;
+        MAX_PAGE_BYTES / PageSize::of_series(metric).bytes + MAX_REPLACED * metric.combinations();
     if groups().any(SeriesGroup::has_results) {
         return on_page;
     }
@@ -113,7 +113,7 @@ pub fn max_series(metric: &Metric) -> usize {
         0 => 2 * MAX_CONFIGURED,
         admitted => admitted + MAX_REPLACED,
     };
-    on_page.min(combinations * metric.combinations)
+    on_page.min(combinations * metric.combinations())
 }
 
 impl SeriesLimiter {
@@ -399,7 +399,7 @@ mod tests {
                 metric if metric.has(key::UPSTREAM) || metric.has(key::BUDGET) => MAX_CONFIGURED,
                 _ => 1,
             };
-            let at_least = at_least * metric.combinations;
+            let at_least = at_least * metric.combinations();
             let on_page = MAX_OTHER_BYTES / PageSize::of_series(metric).bytes;
             let at_least = at_least.min(on_page);
             assert!(max_series(metric) >= at_least, "{}", metric.name);
