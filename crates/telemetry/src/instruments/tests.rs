@@ -34,7 +34,7 @@ use tokengauge_measure::load::{
 };
 use tokengauge_measure::record::{LengthBucket, Outcome, WarmupState};
 use tokengauge_measure::slo::{BURN_WINDOWS, CountingRules, Counts, Objective, Scope, Sli};
-use tokengauge_measure::timing::{LiveSample, Stage, Stall, StallPhase, Stalls, Unrated};
+use tokengauge_measure::timing::{LiveSample, Rates, Stage, Stall, StallPhase, Stalls, Unrated};
 use tokengauge_types::bounded::Int;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{ErrorSource, ProxyPosition};
@@ -340,11 +340,63 @@ fn representative() -> MetricsSnapshot {
 #[test]
 fn emits_exactly_the_metrics_of_the_catalog() {
     let snapshot = representative();
-    let emitted: BTreeSet<_> = snapshot.metrics().map(|metric| metric.name().to_owned()).collect();
-    let registered: BTreeSet<_> = catalog::metrics().map(|metric| metric.name.to_owned()).collect();
-    assert_eq!(emitted, registered);
+    let registered: BTreeSet<_> = catalog::metrics().map(|metric| metric.name).collect();
+    assert_eq!(emitted(&snapshot), registered);
     for scope in snapshot.groups().flat_map(|group| group.scope_metrics()) {
         assert_eq!(scope.scope().name(), catalog::SCOPE);
+    }
+}
+
+/// Metrics that a successful stream does not emit, with the condition under which they have series.
+const CONDITIONAL: [(&str, &str); 8] = [
+    ("gen_ai.client.inference.usage.cache_write.input_tokens", "the provider reports them"),
+    ("gen_ai.client.operation.duration", "the call generates no text"),
+    ("tokengauge.budget.used", "a budget is configured"),
+    ("tokengauge.client.backpressure.duration", "the client stops reading"),
+    ("tokengauge.requests.unpriced", "the model has no price"),
+    ("tokengauge.requests.unrated", "the stream has no rate"),
+    ("tokengauge.self.scheduling_delay", "a delay is measured"),
+    ("tokengauge.stall.duration", "a stall ends"),
+];
+
+fn emitted(snapshot: &MetricsSnapshot) -> BTreeSet<&str> {
+    snapshot.metrics().map(|metric| metric.name()).collect()
+}
+
+#[test]
+fn a_stream_emits_every_metric_without_a_condition() {
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
+    let record = testing::streamed();
+    instruments.record_start(&record.route);
+    let live = instruments.live(&testing::series());
+    let is_stall = |sample: &_| matches!(sample, LiveSample::Stalled(_) | LiveSample::Resumed(_));
+    SAMPLES.into_iter().filter(|it| !is_stall(it)).for_each(|sample| live.record(sample));
+    instruments.record_end(&record, &limiter());
+    let snapshot = metrics_reader.scrape();
+    let exported = catalog::metrics().filter(|metric| metric.is_exported(GenAiNames::Latest));
+    let exported: BTreeSet<_> = exported.map(|metric| metric.name).collect();
+    let missing: BTreeSet<_> = exported.difference(&emitted(&snapshot)).copied().collect();
+    assert_eq!(missing, CONDITIONAL.into_iter().map(|(name, _)| name).collect());
+}
+
+#[test]
+fn a_whole_response_emits_no_metric_of_streams() {
+    let (instruments, metrics_reader) = start(GenAiNames::Both);
+    let mut record = testing::streamed();
+    record.points = testing::plain().points;
+    record.stages = record.points.stages();
+    let call = record.call.as_mut().unwrap();
+    (call.series.stream, call.streamed, call.rates) = (false, false, Rates::default());
+    instruments.record_end(&record, &limiter());
+    let snapshot = metrics_reader.scrape();
+    let emitted = emitted(&snapshot);
+    // The state `waiting` of this time has only the labels of a route, so it is exported as 0 from the start.
+    let of_streams = catalog::metrics().filter(|it| {
+        let [whole, streamed] = [false, true].map(|is_stream| it.usual_series(is_stream));
+        whole == 0 && streamed > 0 && it.name != "tokengauge.stream.active_time"
+    });
+    for metric in of_streams {
+        assert!(!emitted.contains(metric.name), "{}", metric.name);
     }
 }
 
