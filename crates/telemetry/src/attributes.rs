@@ -37,7 +37,7 @@ pub fn with_labels<'a>(
     if labels.is_empty() {
         return Cow::Borrowed(base);
     }
-    let own = metric.own.iter().zip(labels).map(|(attribute, label)| word(*attribute, label));
+    let own = metric.split.iter().zip(labels).map(|(attribute, label)| word(*attribute, label));
     Cow::Owned(sorted(base.iter().cloned().chain(own).collect()))
 }
 

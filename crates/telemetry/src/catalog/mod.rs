@@ -32,7 +32,7 @@ macro_rules! metrics {
         $(#[$about:meta])* $all:ident;
         $(
             $constant:ident $name:literal $kind:ident $unit:literal
-            $(by [$($attributes:expr),*])? $(split [$($own:expr),*])? $(buckets $buckets:ident)?
+            $(by [$($attributes:expr),*])? $(split [$($split:expr),*])? $(buckets $buckets:ident)?
             $(times $times:literal)? $(usually [$whole:literal, $streamed:literal])? $(named $names:ident)?,
             $description:literal $(, $source:expr)?;
         )*
@@ -41,7 +41,7 @@ macro_rules! metrics {
             #[doc = $description]
             pub static $constant: Metric = Metric {
                 $(attributes: &[$($attributes),*],)?
-                $(own: &[$($own),*],)?
+                $(split: &[$($split),*],)?
                 $(buckets: $buckets,)?
                 $(times: Some($times),)?
                 $(usual: Some([$whole, $streamed]),)?
@@ -124,7 +124,7 @@ pub struct Metric {
     /// The attributes of the metric, in groups that many metrics share.
     pub attributes: &'static [&'static [Attribute]],
     /// Further attributes. Each value of the metric comes with one label for each of them.
-    pub own: &'static [Attribute],
+    pub split: &'static [Attribute],
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
     /// See [`Self::combinations`]. `None` if it follows from the labels.
@@ -222,7 +222,7 @@ impl Metric {
             unit,
             description,
             attributes: &[],
-            own: &[],
+            split: &[],
             buckets: &[],
             times: None,
             usual: None,
@@ -240,7 +240,7 @@ impl Metric {
             Values::Gated | Values::Configured | Values::Any => 1,
         };
         let labels = self.times.or(self.source.labels);
-        labels.unwrap_or_else(|| self.own.iter().map(values).product())
+        labels.unwrap_or_else(|| self.split.iter().map(values).product())
     }
 
     /// Returns the number of series that a combination usually has.
@@ -264,7 +264,7 @@ impl Metric {
     }
 
     pub fn attributes(&self) -> impl Iterator<Item = Attribute> {
-        self.attributes.iter().copied().flatten().chain(self.own).copied()
+        self.attributes.iter().copied().flatten().chain(self.split).copied()
     }
 
     /// Returns the name of the metric on a scrape page, without the suffixes of a histogram's lines.

@@ -24,7 +24,7 @@ pub struct InstrumentTable {
     gen_ai: GenAiNames,
     by_name: FxHashMap<&'static str, Instrument>,
     /// The metrics of finished requests, by [`LabelSet`].
-    finished: [Arc<[Row]>; LabelSet::ALL.len()],
+    finished: FxHashMap<LabelSet, Arc<[Row]>>,
 }
 
 /// Metrics of finished requests whose series have the same labels, except those after `split`.
@@ -70,28 +70,22 @@ pub struct Scope {
 
 impl InstrumentTable {
     pub fn new(meter: &Meter, gen_ai: GenAiNames, exemplars: &Arc<Exemplars>) -> Self {
-        let metrics = || catalog::metrics().filter(|it| it.is_exported(gen_ai));
-        let recorded = metrics().filter(|it| !matches!(it.source.read, Read::State(_)));
-        let by_name: FxHashMap<_, _> =
-            recorded.map(|metric| (metric.name, Instrument::new(metric, meter))).collect();
-        let rows = |set| {
-            let mut next = 0;
-            let row = |metric: &'static Metric| {
-                let Read::Finished(read) = metric.source.read else { return None };
-                let instrument = by_name.get(metric.name)?.clone();
-                let first = next;
-                next += metric.source.labels.unwrap_or(1);
-                Some(Row {
-                    metric,
-                    read,
-                    instrument,
-                    first,
-                    marks_failures: set == LabelSet::Finish,
-                })
+        let (mut by_name, mut finished) = (FxHashMap::default(), FxHashMap::default());
+        for metric in catalog::metrics().filter(|metric| metric.is_exported(gen_ai)) {
+            let instrument = match metric.source.read {
+                Read::State(_) => continue,
+                Read::Recorded | Read::Finished(_) => Instrument::new(metric, meter),
             };
-            metrics().filter(|metric| LabelSet::of(metric) == set).filter_map(row).collect()
-        };
-        let finished = LabelSet::ALL.map(rows);
+            if let Read::Finished(read) = metric.source.read {
+                let set = LabelSet::of(metric);
+                let rows: &mut Vec<Row> = finished.entry(set).or_default();
+                let (first, instrument) = (rows.last().map_or(0, Row::end), instrument.clone());
+                let marks_failures = set == LabelSet::Finish;
+                rows.push(Row { metric, read, instrument, first, marks_failures });
+            }
+            by_name.insert(metric.name, instrument);
+        }
+        let finished = finished.into_iter().map(|(set, rows)| (set, rows.into())).collect();
         Self { exemplars: Arc::clone(exemplars), gen_ai, by_name, finished }
     }
 
@@ -119,27 +113,13 @@ impl InstrumentTable {
 
     /// Returns the series of a label set. `base` must be sorted by key.
     pub fn scope(&self, set: LabelSet, base: Arc<[KeyValue]>) -> Scope {
-        let rows = self.finished.get(set as usize).cloned().unwrap_or_default();
-        let count = rows.last().map_or(0, |row| row.first + row.metric.source.labels.unwrap_or(1));
-        let series = (0..count).map(|_| OnceLock::new()).collect();
+        let rows = self.finished.get(&set).cloned().unwrap_or_default();
+        let series = (0..rows.last().map_or(0, Row::end)).map(|_| OnceLock::new()).collect();
         Scope { rows, base, series }
     }
 }
 
 impl LabelSet {
-    pub const ALL: [Self; 10] = [
-        Self::Route,
-        Self::HttpServer,
-        Self::HttpClient,
-        Self::Finish,
-        Self::Choice,
-        Self::Counters,
-        Self::Cost,
-        Self::Timings,
-        Self::Lengths,
-        Self::Failure,
-    ];
-
     /// Returns the label set of a metric of finished requests.
     fn of(metric: &Metric) -> Self {
         let is_histogram = metric.kind == Kind::Histogram;
@@ -183,6 +163,11 @@ impl Scope {
 }
 
 impl Row {
+    /// Returns the index after the row's last series.
+    fn end(&self) -> usize {
+        self.first + self.metric.source.labels.unwrap_or(1)
+    }
+
     fn bind(
         &self,
         table: &InstrumentTable,
