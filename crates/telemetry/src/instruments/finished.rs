@@ -21,7 +21,7 @@ use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
 /// Maximum number of cache entries. Instruments without an entry are bound for each request. The limit is enough for
-/// all calls of a busy process with five different results each. An entry takes about 1 KiB.
+/// all calls of a busy process with five different results each. An entry takes 3 to 5 KiB with its series.
 const MAX_CACHED: usize = 1_024;
 
 /// The bound instruments for requests that ended with the same [`FinishedRequestKey`].
@@ -81,6 +81,7 @@ struct Facts {
     error_source: ErrorSource,
     stage: Stage,
     failed_for_the_client: bool,
+    is_sent: bool,
     has_end: bool,
     is_turn: bool,
     /// Length ranges of prompt and response. Empty if labels for length ranges are not configured.
@@ -103,6 +104,7 @@ impl<'a> FinishedRequestKey<'a> {
             error_source: record.error_source,
             stage: end_stage(record),
             failed_for_the_client: failed_for_the_client(record),
+            is_sent: record.points.sent.is_some(),
             has_end: record.points.end.is_some(),
             is_turn: record.is_turn,
             length_buckets: call
@@ -208,6 +210,7 @@ mod tests {
         assert!(differ(|record| record.outcome = Outcome::Cancelled));
         assert!(differ(|record| record.error_source = ErrorSource::Upstream));
         assert!(differ(|record| record.error_type = Name::new("odd")));
+        assert!(differ(|record| record.points.sent = None));
         assert!(differ(|record| record.points.end = None));
         assert!(differ(|record| record.is_turn = true));
         assert!(differ(|record| record.call = None));

@@ -238,7 +238,7 @@ impl Instruments {
             Some(live) => self.finish_attributes(&live.series, series_attributes, &result),
             None => self.finish_attributes(&route_key, route_attributes, &result),
         };
-        scopes.push(self.scope(LabelSet::Finish, finish));
+        scopes.push(self.bound_scope(LabelSet::Finish, &finish));
         if let (Some(live), Some(call)) = (&live, &record.call) {
             scopes.extend(self.finished_call(call, live, limiter, error.as_ref()));
         }
@@ -287,8 +287,8 @@ impl Instruments {
         scopes
     }
 
-    fn scope(&self, set: LabelSet, base: Vec<KeyValue>) -> Arc<Scope> {
-        Arc::new(self.table.scope(set, base.into()))
+    fn bound_scope(&self, set: LabelSet, base: &[KeyValue]) -> Arc<Scope> {
+        Arc::new(self.table.bound_scope(set, base))
     }
 
     /// Returns a scope that all results of a call with the same attributes share.
@@ -346,7 +346,8 @@ impl Instruments {
             .into_iter()
             .chain([label(key::ERROR_TYPE, error)])
             .collect();
-        self.scope(LabelSet::Failure, with(&series_attributes(&labels), &own))
+        let base = with(&series_attributes(&labels), &own);
+        Arc::new(self.table.scope(LabelSet::Failure, base.into()))
     }
 
     /// Returns the counter of choices with this response model, finish reason and status.
@@ -362,7 +363,7 @@ impl Instruments {
         let result = word(key::CHOICE_RESULT, status.as_str());
         let own: Vec<_> =
             response_model(model, step).into_iter().chain(reason).chain([result]).collect();
-        self.scope(LabelSet::Choice, with(&series_attributes(&labels), &own))
+        self.bound_scope(LabelSet::Choice, &with(&series_attributes(&labels), &own))
     }
 
     /// Returns the attributes of the counter of finished requests.
@@ -402,10 +403,10 @@ impl Instruments {
         client.push(label(key::SERVER_ADDRESS, &labels.server_address));
         client.push(pair(key::SERVER_PORT, i64::from(labels.server_port)));
         client.extend(outcome(true));
-        vec![
-            self.scope(LabelSet::HttpServer, sorted(server)),
-            self.scope(LabelSet::HttpClient, sorted(client)),
-        ]
+        let client =
+            record.points.sent.map(|_| self.bound_scope(LabelSet::HttpClient, &sorted(client)));
+        let server = self.bound_scope(LabelSet::HttpServer, &sorted(server));
+        client.into_iter().chain([server]).collect()
     }
 
     fn route_instruments(&self, route_key: &RouteKey) -> Arc<RouteInstruments> {

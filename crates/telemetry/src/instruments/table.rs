@@ -111,6 +111,14 @@ impl InstrumentTable {
         }
     }
 
+    /// Returns the series of a label set whose metrics always have a value and are not split. All series are bound at
+    /// once, so that the attributes are not kept.
+    pub fn bound_scope(&self, set: LabelSet, base: &[KeyValue]) -> Scope {
+        let rows = self.finished.get(&set).cloned().unwrap_or_default();
+        let series = rows.iter().map(|row| OnceLock::from(row.bind(self, base, &[]))).collect();
+        Scope { rows, base: Arc::default(), series }
+    }
+
     /// Returns the series of a label set. `base` must be sorted by key.
     pub fn scope(&self, set: LabelSet, base: Arc<[KeyValue]>) -> Scope {
         let rows = self.finished.get(&set).cloned().unwrap_or_default();
