@@ -1,6 +1,6 @@
 //! Exports tokengauge's metrics, spans, log records and request log, over OTLP and as Prometheus text.
 //!
-//! - [`catalog`] lists every metric and attribute.
+//! - [`catalog`] lists every metric, with the function that reads its value, and every attribute.
 //! - [`Instruments`] records values, and the OpenTelemetry SDK aggregates them. [`exemplars`] stores links from values
 //!   to traces.
 //! - [`MetricsReader`] takes a snapshot of all metrics. [`otlp`] exports the snapshot and [`prometheus`] renders it, so
