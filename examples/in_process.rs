@@ -66,7 +66,7 @@ async fn respond(
 
 fn print_record(record: &Record) {
     println!("outcome                {:?}", record.outcome);
-    if let Some(time) = record.points.time_to_first_token() {
+    if let Some(time) = record.timestamps.time_to_first_token() {
         println!("time to first token    {} ms", time.as_millis());
     }
     let Some(call) = &record.call else { return };

@@ -35,7 +35,7 @@ pub fn objective(name: &str) -> Objective {
 /// Returns a request to `gpt-4o` on route `default`. The first token arrives after 400 ms, then 160 tokens arrive at
 /// 100 per second, and the response ends after 2 s.
 pub fn stream() -> Record {
-    let points = Timestamps {
+    let timestamps = Timestamps {
         accept: at(0),
         sent: Some(at(5)),
         head: Some(at(390)),
@@ -49,8 +49,8 @@ pub fn stream() -> Record {
         edge_wait: None,
         exchange: ExchangeId(1),
         wall: WallTime::default(),
-        points,
-        stages: points.stages(),
+        timestamps,
+        stages: timestamps.stages(),
         route: Arc::new(route("default")),
         caller: CallerIdentity::default(),
         trace: TraceContext::default(),

@@ -280,12 +280,12 @@ impl ApiCall {
         &mut self,
         at: MonotonicInstant,
         bytes: &[u8],
-        points: &mut Timestamps,
+        timestamps: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
     ) -> bool {
         let Self { body: Some(body), response, .. } = self else { return true };
         let mut content = FrameContent::default();
-        body.push(bytes, &mut |item| response.item((at, item), &mut content, points, out))
+        body.push(bytes, &mut |item| response.item((at, item), &mut content, timestamps, out))
     }
 
     /// Ends the response body. `delivered` is true if the whole body was received.
@@ -293,12 +293,14 @@ impl ApiCall {
         &mut self,
         at: MonotonicInstant,
         delivered: bool,
-        points: &mut Timestamps,
+        timestamps: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
     ) {
         let Self { body: Some(body), response, .. } = self else { return };
         let mut content = FrameContent::default();
-        body.finish(delivered, &mut |item| response.item((at, item), &mut content, points, out));
+        body.finish(delivered, &mut |item| {
+            response.item((at, item), &mut content, timestamps, out)
+        });
     }
 
     /// Records an error if a response that was received completely contains no answer.
@@ -441,13 +443,13 @@ impl ApiCall {
         if self.is_streamed() {
             let blocked = self.response.timing.blocked_in_decode();
             let seen = complete != Completeness::Unobserved;
-            return Rates::of_stream(&closing.record.points, output, blocked, seen);
+            return Rates::of_stream(&closing.record.timestamps, output, blocked, seen);
         }
         // A session consists of many responses with silence between them, so it has no rate.
         if closing.record.websocket.is_some() || complete != Completeness::Complete {
             return Rates::default();
         }
-        Rates::of_whole(&closing.record.points, output.tokens)
+        Rates::of_whole(&closing.record.timestamps, output.tokens)
     }
 
     fn complete(&self, closing: Closing<'_>, streamed: bool) -> Completeness {

@@ -79,7 +79,7 @@ impl ObservedResponse {
         &mut self,
         (at, item): (MonotonicInstant, BodyItem<'_>),
         content: &mut FrameContent,
-        points: &mut Timestamps,
+        timestamps: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
     ) {
         match item {
@@ -88,7 +88,7 @@ impl ObservedResponse {
                 self.facts.end_frame();
                 let content = std::mem::take(content);
                 if is_message {
-                    self.chunk(at, content, points, out);
+                    self.chunk(at, content, timestamps, out);
                 }
             }
         }
@@ -99,22 +99,22 @@ impl ObservedResponse {
         &mut self,
         at: MonotonicInstant,
         content: FrameContent,
-        points: &mut Timestamps,
+        timestamps: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
     ) {
         if !content.event {
             return;
         }
-        points.event.get_or_insert(at);
+        timestamps.event.get_or_insert(at);
         if content.text {
-            if points.token.is_none() {
-                points.token = Some(at);
+            if timestamps.token.is_none() {
+                timestamps.token = Some(at);
                 self.first = u64::from(content.tokens);
             }
-            points.last = Some(at);
+            timestamps.last = Some(at);
         }
         if content.visible {
-            points.visible.get_or_insert(at);
+            timestamps.visible.get_or_insert(at);
         }
         self.timing.chunk(at, content.text.then_some(content.tokens), out);
     }

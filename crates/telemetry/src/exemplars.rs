@@ -106,7 +106,7 @@ impl Exemplars {
             ExemplarPolicy::Sampled(sampler) => sampler.decide(record).is_some(),
             ExemplarPolicy::All => true,
         };
-        let Some(end) = record.points.end.filter(|_| eligible) else {
+        let Some(end) = record.timestamps.end.filter(|_| eligible) else {
             return ExemplarRecorder::none();
         };
         ExemplarRecorder(Some(ActiveRecorder {
@@ -115,7 +115,7 @@ impl Exemplars {
                 trace_id: record.trace.trace_id,
                 span_id: span::innermost_span_id(record),
                 value: 0.0,
-                time: record.wall + end.since(record.points.accept),
+                time: record.wall + end.since(record.timestamps.accept),
             },
         }))
     }
@@ -296,7 +296,7 @@ mod tests {
         let (filter, off) = ("OTEL_METRICS_EXEMPLAR_FILTER", ("OTEL_TRACES_SAMPLER", "always_off"));
         let failed = Record { outcome: Outcome::Error, ..testing::streamed() };
         let unended = |mut record: Record| {
-            record.points.end = None;
+            record.timestamps.end = None;
             record
         };
         let cases = [

@@ -58,8 +58,8 @@ pub fn first_call(record: &Record) {
         model = model.map(Name::as_str),
         outcome = record.outcome.as_str(),
         status = record.http.status,
-        duration_s = seconds(record.points.duration()),
-        ttft_s = seconds(record.points.time_to_first_token()),
+        duration_s = seconds(record.timestamps.duration()),
+        ttft_s = seconds(record.timestamps.time_to_first_token()),
         output_tokens = call.output.as_ref().map(|output| output.tokens),
         output_tokens_per_second = call.rates.output,
         "first call measured; /stats and /metrics of the admin port have all calls"

@@ -55,7 +55,7 @@ pub fn series() -> MetricLabels {
     }
 }
 
-fn points() -> Timestamps {
+fn timestamps() -> Timestamps {
     let at = |millis| Some(MonotonicInstant::from_millis(millis));
     Timestamps {
         accept: MonotonicInstant::from_millis(100),
@@ -93,13 +93,14 @@ fn http(method: http::Method, path: &str) -> Http {
 
 /// Returns a record of plain HTTP, which is not a call of a known API.
 pub fn plain() -> Record {
-    let points = Timestamps { event: None, token: None, visible: None, last: None, ..points() };
+    let timestamps =
+        Timestamps { event: None, token: None, visible: None, last: None, ..timestamps() };
     Record {
         exchange: ExchangeId(7),
         wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
         edge_wait: Some(Duration::from_millis(75)),
-        points,
-        stages: points.stages(),
+        timestamps,
+        stages: timestamps.stages(),
         route: route(),
         caller: CallerIdentity::default(),
         trace: TraceContext {
@@ -167,10 +168,10 @@ fn output() -> Output {
 
 /// Returns a successful streamed chat with 101 tokens, 1 of them in the first chunk.
 pub fn streamed() -> Record {
-    let points = points();
+    let timestamps = timestamps();
     Record {
-        points,
-        stages: points.stages(),
+        timestamps,
+        stages: timestamps.stages(),
         http: http(http::Method::POST, "/v1/chat/completions"),
         websocket: None,
         call: Some(Call {
@@ -199,7 +200,7 @@ pub fn streamed() -> Record {
             quota: Some(quota()),
             output: Some(output()),
             tokenizer: Some(Label::from_trusted("o200k_base")),
-            rates: Rates::of_stream(&points, &output(), Duration::ZERO, true),
+            rates: Rates::of_stream(&timestamps, &output(), Duration::ZERO, true),
             complete: Completeness::Complete,
             queue_depth: 3,
             warm: Some(WarmupState::Warming),
@@ -219,8 +220,8 @@ pub fn streamed() -> Record {
 /// Returns a non-streaming embeddings call that the provider rejected.
 pub fn refused() -> Record {
     let mut record = streamed();
-    record.points = plain().points;
-    record.stages = record.points.stages();
+    record.timestamps = plain().timestamps;
+    record.stages = record.timestamps.stages();
     record.http.status = Some(429);
     record.outcome = Outcome::Error;
     record.error_source = ErrorSource::Upstream;

@@ -26,14 +26,14 @@ const FRAME: usize = 100;
 
 /// Returns the facts of a record that do not depend on durations.
 fn facts(record: &Record) -> Value {
-    let points = &record.points;
+    let timestamps = &record.timestamps;
     json!({
         "record": summary::summarize(record),
         "status": record.http.status,
         "bytes": [record.http.request_bytes, record.http.response_bytes],
-        "has_time_to_first_token": points.time_to_first_token().is_some(),
-        "has_head": points.head.is_some(),
-        "has_last_token": points.last.is_some(),
+        "has_time_to_first_token": timestamps.time_to_first_token().is_some(),
+        "has_head": timestamps.head.is_some(),
+        "has_last_token": timestamps.last.is_some(),
         "route": record.route.name.as_str(),
         "server": record.route.server_address.as_str(),
     })

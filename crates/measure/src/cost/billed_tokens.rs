@@ -32,7 +32,7 @@ impl BilledTokens {
         let reported_output = usage.output.filter(|output| *output > 0 || generated.is_none());
         if usage.input.is_none() && reported_output.is_none() {
             generated?;
-            record.points.sent?;
+            record.timestamps.sent?;
         }
         let tokens = |count: Option<u64>| number(count.unwrap_or(0));
         let (read, write) = (tokens(usage.cache_read), tokens(usage.cache_write));

@@ -199,7 +199,7 @@ impl Drift {
 /// part of the workload. `None` without a prompt, or if the request was not sent.
 fn input(record: &Record, call: &Call) -> Option<u64> {
     let bytes = call.request.prompt_bytes;
-    (bytes > 0 && record.points.sent.is_some()).then(|| bytes.div_ceil(4))
+    (bytes > 0 && record.timestamps.sent.is_some()).then(|| bytes.div_ceil(4))
 }
 
 /// Returns the proxy's count of output tokens. `None` for a failed or truncated response, because its full length is

@@ -41,7 +41,7 @@ pub struct Record {
     /// Time between the receipt of the request at an earlier proxy and at this proxy. `None` if no earlier proxy
     /// reports a time.
     pub edge_wait: Option<Duration>,
-    pub points: Timestamps,
+    pub timestamps: Timestamps,
     pub stages: Stages,
     pub route: Arc<RouteFacts>,
     /// Caller identity from the request.

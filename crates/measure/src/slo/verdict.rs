@@ -21,7 +21,7 @@ impl Objective {
         let Self { indicator, counting, .. } = self;
         let result = RequestResult::from_record(record, counting);
         let verdict = indicator.judge(record, call, result)?;
-        let left_out = record.points.accept < MonotonicInstant::ZERO + counting.warmup
+        let left_out = record.timestamps.accept < MonotonicInstant::ZERO + counting.warmup
             || counting.is_burning_in(call)
             || counting.is_too_short(*indicator, call);
         let tokens = matches!(indicator, Sli::TokensAboveRate(_));
@@ -61,11 +61,11 @@ impl Sli {
                 None
             }
             Self::Ttft(limit) => {
-                let time = record.points.time_to_first_token();
+                let time = record.timestamps.time_to_first_token();
                 Some(judge_first_token(record, call, time, limit, result))
             }
             Self::FirstVisible(limit) => {
-                let time = record.points.time_to_visible();
+                let time = record.timestamps.time_to_visible();
                 Some(judge_first_token(record, call, time, limit, result))
             }
             Self::OutputRate(floor) | Self::TokensAboveRate(floor) => {
@@ -90,7 +90,7 @@ fn judge_measured<T>(measured: Option<T>, is_good: impl FnOnce(T) -> bool) -> Ve
 }
 
 fn judge_duration(record: &Record, limit: Duration, result: RequestResult) -> Verdict {
-    let Some(took) = record.points.duration() else {
+    let Some(took) = record.timestamps.duration() else {
         return Verdict::Excluded;
     };
     match result {
@@ -104,7 +104,7 @@ fn judge_duration(record: &Record, limit: Duration, result: RequestResult) -> Ve
 }
 
 fn judge_total_rate(record: &Record, call: &Call, floor: f64, result: RequestResult) -> Verdict {
-    let (Some(rate), Some(took)) = (call.rates.total, record.points.duration()) else {
+    let (Some(rate), Some(took)) = (call.rates.total, record.timestamps.duration()) else {
         return Verdict::Excluded;
     };
     let unblocked = took.saturating_sub(record.blocked);
@@ -148,7 +148,7 @@ fn judge_first_token(
 /// Returns whether the client disconnected only after `limit` had passed. Time in which the client did not read is not
 /// counted.
 fn disconnected_after(record: &Record, limit: Duration) -> bool {
-    let waited = record.points.duration().map(|took| took.saturating_sub(record.blocked));
+    let waited = record.timestamps.duration().map(|took| took.saturating_sub(record.blocked));
     record.ending == Ending::ClientDisconnected && waited.is_some_and(|waited| waited > limit)
 }
 
@@ -277,10 +277,10 @@ mod tests {
 
     /// Changes the record to a stream that ended without a token, `millis` after accept.
     fn tokenless(mut record: Record, millis: u64) -> Record {
-        record.points.token = None;
-        record.points.visible = None;
-        record.points.last = None;
-        record.points.end = Some(at(millis));
+        record.timestamps.token = None;
+        record.timestamps.visible = None;
+        record.timestamps.last = None;
+        record.timestamps.end = Some(at(millis));
         call(&mut record).rates = Default::default();
         record
     }
@@ -303,12 +303,12 @@ mod tests {
     #[test]
     fn a_value_at_the_threshold_is_good() {
         let mut record = stream();
-        record.points.token = Some(at(500));
-        record.points.end = Some(at(10_000));
+        record.timestamps.token = Some(at(500));
+        record.timestamps.end = Some(at(10_000));
         call(&mut record).rates.output = Some(30.0);
         assert_eq!(verdicts(&record), [GOOD; 4]);
-        record.points.token = Some(at(500) + Duration::from_nanos(1));
-        record.points.end = Some(at(10_000) + Duration::from_nanos(1));
+        record.timestamps.token = Some(at(500) + Duration::from_nanos(1));
+        record.timestamps.end = Some(at(10_000) + Duration::from_nanos(1));
         call(&mut record).rates.output = Some(29.999);
         assert_eq!(verdicts(&record), [GOOD, BAD, BAD, BAD]);
     }
@@ -375,7 +375,7 @@ mod tests {
         call(&mut left).request.stream = None;
         call(&mut left).streamed = false;
         assert_eq!(judge(DURATION, &left), EXCLUDED);
-        left.points.end = Some(at(10_001));
+        left.timestamps.end = Some(at(10_001));
         assert_eq!(judge(DURATION, &left), BAD);
         left.blocked = Duration::from_millis(1);
         assert_eq!(judge(DURATION, &left), EXCLUDED, "the client did not read");
@@ -388,7 +388,7 @@ mod tests {
         let mut record = stream();
         call(&mut record).complete = Completeness::Unobserved;
         assert_eq!(judge(FIRST_TOKEN, &record), GOOD, "early enough even so");
-        record.points.token = Some(at(501));
+        record.timestamps.token = Some(at(501));
         assert_eq!(judge(FIRST_TOKEN, &record), EXCLUDED);
         record.outcome = Outcome::Cancelled;
         record.ending = Ending::ClientDisconnected;
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn time_in_which_the_client_did_not_read_is_excluded() {
         let mut record = stream();
-        record.points.end = Some(at(15_000));
+        record.timestamps.end = Some(at(15_000));
         assert_eq!(judge(DURATION, &record), BAD);
         record.blocked = Duration::from_secs(5);
         assert_eq!(judge(DURATION, &record), EXCLUDED);
@@ -427,13 +427,13 @@ mod tests {
     fn a_successful_stream_is_good_for_the_other_indicators_including_thresholds() {
         assert_eq!(others(&stream()), [GOOD; 5]);
         let mut record = stream();
-        record.points.visible = Some(at(800));
+        record.timestamps.visible = Some(at(800));
         let rates = &mut call(&mut record).rates;
         rates.total = Some(40.0);
         rates.time_per_output_token = Some(Duration::from_millis(20));
         rates.output = Some(30.0);
         assert_eq!(others(&record), [GOOD; 5]);
-        record.points.visible = Some(at(800) + Duration::from_nanos(1));
+        record.timestamps.visible = Some(at(800) + Duration::from_nanos(1));
         let rates = &mut call(&mut record).rates;
         rates.total = Some(39.999);
         rates.time_per_output_token = Some(Duration::from_nanos(20_000_001));
@@ -444,11 +444,11 @@ mod tests {
     #[test]
     fn a_complete_response_without_visible_text_is_excluded() {
         let mut thought = stream();
-        thought.points.visible = None;
+        thought.timestamps.visible = None;
         assert_eq!(judge(VISIBLE, &thought), EXCLUDED);
         let thinking = |millis, outcome, ending| {
-            let mut record = Record { points: thought.points, ..ended(outcome, ending) };
-            record.points.end = Some(at(millis));
+            let mut record = Record { timestamps: thought.timestamps, ..ended(outcome, ending) };
+            record.timestamps.end = Some(at(millis));
             judge(VISIBLE, &record)
         };
         let left = |millis| thinking(millis, Outcome::Cancelled, Ending::ClientDisconnected);
@@ -482,7 +482,7 @@ mod tests {
     fn a_total_delayed_by_the_client_is_excluded() {
         // 160 tokens in 8 s, of which the client did not read for 4 s.
         let mut record = stream();
-        record.points.end = Some(at(8_000));
+        record.timestamps.end = Some(at(8_000));
         call(&mut record).rates.total = Some(20.0);
         assert_eq!(judge(TOTAL, &record), BAD);
         record.blocked = Duration::from_secs(4);

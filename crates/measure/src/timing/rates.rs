@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::record::Output;
-use crate::timing::points::Timestamps;
+use crate::timing::timestamps::Timestamps;
 use tokengauge_types::label_enum;
 
 /// Minimum number of output tokens after the first chunk for a meaningful output rate.
@@ -74,16 +74,16 @@ impl Rates {
     /// Computes the rates of a streamed response. `blocked` is the time between the first and the last token in which
     /// the client did not read. `observed` is false if the proxy lost part of the stream.
     pub fn of_stream(
-        points: &Timestamps,
+        timestamps: &Timestamps,
         output: &Output,
         blocked: Duration,
         observed: bool,
     ) -> Self {
-        let (tokens, total) = (output.tokens, total(points, output.tokens));
+        let (tokens, total) = (output.tokens, total(timestamps, output.tokens));
         if !observed {
             return Self { unrated: Some(Unrated::Unobserved), ..Self::default() };
         }
-        let (Some(token), Some(last)) = (points.token, points.last) else {
+        let (Some(token), Some(last)) = (timestamps.token, timestamps.last) else {
             return Self { total, unrated: Some(Unrated::NoToken), ..Self::default() };
         };
         let decode = last.since(token).saturating_sub(blocked);
@@ -98,13 +98,13 @@ impl Rates {
 
     /// Computes the rates of a non-streaming response. Only the total rate is defined, because the times of the tokens
     /// are unknown.
-    pub fn of_whole(points: &Timestamps, output: f64) -> Self {
-        Self { total: total(points, output), ..Self::default() }
+    pub fn of_whole(timestamps: &Timestamps, output: f64) -> Self {
+        Self { total: total(timestamps, output), ..Self::default() }
     }
 }
 
-fn total(points: &Timestamps, output: f64) -> Option<f64> {
-    let duration = points.duration()?.as_secs_f64();
+fn total(timestamps: &Timestamps, output: f64) -> Option<f64> {
+    let duration = timestamps.duration()?.as_secs_f64();
     (output > 0.0 && duration > 0.0).then(|| output / duration)
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use tokengauge_types::clock::MonotonicInstant;
 
-    fn points(token: u64, last: u64, end: u64) -> Timestamps {
+    fn timestamps(token: u64, last: u64, end: u64) -> Timestamps {
         let at = |millis| Some(MonotonicInstant::from_millis(millis));
         Timestamps {
             accept: MonotonicInstant::ZERO,
@@ -149,7 +149,7 @@ mod tests {
     fn the_output_rate_excludes_prefill_and_the_first_chunk() {
         // 101 tokens, 1 in the first chunk; 100 tokens in 2 s are 50 per second. Total: 101 in 3.1 s.
         let rates = Rates::of_stream(
-            &points(1_000, 3_000, 3_100),
+            &timestamps(1_000, 3_000, 3_100),
             &output(101.0, 101, 1),
             Duration::ZERO,
             true,
@@ -165,7 +165,7 @@ mod tests {
         // The proxy counts 50 tokens, 10 of them in the first chunk, and the provider reports 100. The first chunk
         // therefore holds 20 of the provider's tokens.
         let rates = Rates::of_stream(
-            &points(1_000, 2_000, 2_000),
+            &timestamps(1_000, 2_000, 2_000),
             &output(100.0, 50, 10),
             Duration::ZERO,
             true,
@@ -180,7 +180,7 @@ mod tests {
         // First token after 300 ms, then one every 500 ms: 2 per second. The average of 21 tokens in 10.3 s is slightly
         // higher.
         let rates = Rates::of_stream(
-            &points(300, 10_300, 10_300),
+            &timestamps(300, 10_300, 10_300),
             &output(21.0, 21, 1),
             Duration::ZERO,
             true,
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn time_in_which_the_client_did_not_read_is_not_decode_time() {
         let rates = Rates::of_stream(
-            &points(1_000, 5_000, 5_000),
+            &timestamps(1_000, 5_000, 5_000),
             &output(101.0, 101, 1),
             Duration::from_secs(2),
             true,
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn none_one_and_two_tokens() {
         let none = Rates::of_stream(
-            &Timestamps { token: None, last: None, ..points(0, 0, 1_000) },
+            &Timestamps { token: None, last: None, ..timestamps(0, 0, 1_000) },
             &output(0.0, 0, 0),
             Duration::ZERO,
             true,
@@ -214,14 +214,22 @@ mod tests {
             (none.output, none.total, none.time_per_output_token, none.unrated),
             (None, None, None, Some(Unrated::NoToken))
         );
-        let one =
-            Rates::of_stream(&points(500, 500, 1_000), &output(1.0, 1, 1), Duration::ZERO, true);
+        let one = Rates::of_stream(
+            &timestamps(500, 500, 1_000),
+            &output(1.0, 1, 1),
+            Duration::ZERO,
+            true,
+        );
         assert_eq!(
             (one.output, one.total, one.time_per_output_token, one.unrated),
             (None, Some(1.0), None, Some(Unrated::FewTokens))
         );
-        let two =
-            Rates::of_stream(&points(500, 700, 1_000), &output(2.0, 2, 1), Duration::ZERO, true);
+        let two = Rates::of_stream(
+            &timestamps(500, 700, 1_000),
+            &output(2.0, 2, 1),
+            Duration::ZERO,
+            true,
+        );
         assert_eq!(
             (two.output, two.time_per_output_token),
             (None, Some(Duration::from_millis(200)))
@@ -232,7 +240,7 @@ mod tests {
     fn tokens_of_one_chunk_have_no_time_per_token() {
         let of = |last, blocked| {
             let output = output(40.0, 40, 40);
-            Rates::of_stream(&points(900, last, 1_000), &output, blocked, true)
+            Rates::of_stream(&timestamps(900, last, 1_000), &output, blocked, true)
                 .time_per_output_token
         };
         assert_eq!(of(900, Duration::ZERO), None, "0 s per token would be the best possible");
@@ -243,7 +251,7 @@ mod tests {
     #[test]
     fn a_burst_has_no_rate() {
         let rates = Rates::of_stream(
-            &points(900, 999, 1_000),
+            &timestamps(900, 999, 1_000),
             &output(1_000.0, 1_000, 1),
             Duration::ZERO,
             true,
@@ -254,7 +262,7 @@ mod tests {
     #[test]
     fn unobserved_responses_have_no_rate() {
         let rates = Rates::of_stream(
-            &points(1_000, 3_000, 3_000),
+            &timestamps(1_000, 3_000, 3_000),
             &output(101.0, 101, 1),
             Duration::ZERO,
             false,
@@ -267,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_non_streaming_response_has_only_a_total() {
-        let rates = Rates::of_whole(&points(0, 0, 2_000), 100.0);
+        let rates = Rates::of_whole(&timestamps(0, 0, 2_000), 100.0);
         assert_eq!(rates, Rates { total: Some(50.0), ..Rates::default() });
     }
 

@@ -65,7 +65,7 @@ impl ObservedExchange {
             exchange: self.id,
             wall: self.request_head.wall,
             edge_wait: edge_wait(self.request_head.starts(), self.request_head.wall),
-            points: self.timestamps,
+            timestamps: self.timestamps,
             stages: self.timestamps.stages(),
             route: Arc::clone(&self.request_head.route),
             caller: self.request_head.identity.clone(),

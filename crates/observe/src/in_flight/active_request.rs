@@ -455,25 +455,25 @@ pub(super) fn record_warmth(
 /// Adds a finished call to throughput and percentiles. Tokens without known times are spread evenly: the output of a
 /// non-streaming response from sent to end, and the input from sent to the first token.
 fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, rest: u64) {
-    let points = &record.points;
-    let (Some(end), Some(model)) = (points.end, load.model(model_id)) else { return };
-    if let Some(sent) = points.sent {
+    let timestamps = &record.timestamps;
+    let (Some(end), Some(model)) = (timestamps.end, load.model(model_id)) else { return };
+    if let Some(sent) = timestamps.sent {
         if call.streamed || record.websocket.is_some() {
             model.output(end, rest);
         } else if let Some(output) = &call.output {
             model.output_spread(sent..end, output.counted);
         }
         if let Some(input) = call.usage.and_then(|usage| usage.input) {
-            model.input_spread(sent..points.token.unwrap_or(end), input);
+            model.input_spread(sent..timestamps.token.unwrap_or(end), input);
         }
     }
     let well = record.outcome == Outcome::Ok;
     let ended = load::FinishedRequest {
         failed: !well && record.error_source != ErrorSource::Client,
-        time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
+        time_to_first_token: timestamps.time_to_first_token().filter(|_| call.streamed),
         output_rate: call.rates.output,
         // The duration of a failed request is ignored, so that an immediate rejection does not count as fast.
-        duration: points.duration().filter(|_| well),
+        duration: timestamps.duration().filter(|_| well),
         time_per_output_token: call.rates.time_per_output_token,
     };
     model.ended(end, ended);

@@ -52,7 +52,7 @@ fn usage_only_at_the_end() {
     }
     play.event(510, &chunk("{}", r#""stop""#)).event(900, &usage(4, 0)).event(900, "[DONE]");
     let (record, samples) = play.end(900, Ending::Complete);
-    assert_eq!(record.points.last, Some(at(500)));
+    assert_eq!(record.timestamps.last, Some(at(500)));
     let call = record.call.unwrap();
     let output = call.output.unwrap();
     assert_eq!((output.counted, output.tokens, output.source), (3, 4.0, Some(Source::Reported)));

@@ -151,16 +151,16 @@ fn answered(coding: Option<&str>, wire: &[Vec<u8>]) -> Record {
 /// Returns everything in the record except the encoded sizes.
 fn facts(record: &Record) -> String {
     let odd = &record.anomalies;
-    let (points, call) = (&record.points, &record.call);
-    format!("{:?} {points:?} {odd:?} {call:?}", record.outcome)
+    let (timestamps, call) = (&record.timestamps, &record.call);
+    format!("{:?} {timestamps:?} {odd:?} {call:?}", record.outcome)
 }
 
 #[test]
 fn encoded_stream_has_the_same_record() {
     let plain = answered(None, &bytes(&events()));
-    assert_eq!(plain.points.event, Some(at(300)));
-    assert_eq!(plain.points.token, Some(at(400)));
-    assert_eq!(plain.points.last, Some(at(500)));
+    assert_eq!(plain.timestamps.event, Some(at(300)));
+    assert_eq!(plain.timestamps.token, Some(at(400)));
+    assert_eq!(plain.timestamps.last, Some(at(500)));
     for (header, encode) in CODINGS {
         let coded = answered(Some(header), &encode(&events()));
         assert_eq!(facts(&coded), facts(&plain), "{header}");

@@ -305,7 +305,7 @@ fn stages_of_every_row_add_up() {
             .map(|(stage, length)| (stage.as_str(), u64::try_from(length.as_millis()).unwrap()))
             .collect();
         assert_eq!(lengths, stages(&cell), "{cell:?}");
-        assert_eq!(record.points.duration(), Some(Duration::from_millis(400)));
+        assert_eq!(record.timestamps.duration(), Some(Duration::from_millis(400)));
         assert_eq!(
             record.stages.iter().map(|(_, length)| length).sum::<Duration>(),
             Duration::from_millis(400),
@@ -316,7 +316,7 @@ fn stages_of_every_row_add_up() {
         assert_eq!(millis(&metrics, "http_server_request_duration_seconds_sum"), Some(400.0));
         // The durations are end − admit and end − sent, if these timestamps were reached.
         let call = "gen_ai_client_inference_duration_seconds";
-        let sent = record.points.sent.map(|sent| at(END).since(sent));
+        let sent = record.timestamps.sent.map(|sent| at(END).since(sent));
         let client = "http_client_request_duration_seconds_sum";
         assert_eq!(millis(&metrics, client), sent.map(|time| time.as_secs_f64() * 1e3), "{cell:?}");
         let admitted = cell.facts.spans == 2;

@@ -216,9 +216,9 @@ fn role_only_delta_is_not_the_first_token() {
     assert_eq!(play.exchange.state(), RequestPhase::Streaming);
     play.event(600, &chunk("{}", r#""stop""#)).event(600, "[DONE]");
     let record = play.complete(600);
-    assert_eq!(record.points.event, Some(at(300)));
-    assert_eq!(record.points.token, Some(at(500)));
-    assert_eq!(record.points.time_to_first_token(), ms(400), "first token 500 − accept 100");
+    assert_eq!(record.timestamps.event, Some(at(300)));
+    assert_eq!(record.timestamps.token, Some(at(500)));
+    assert_eq!(record.timestamps.time_to_first_token(), ms(400), "first token 500 − accept 100");
     assert_eq!(record.outcome, Outcome::Ok);
     assert_eq!(
         record.stages.iter().map(|(_, length)| length).sum::<Duration>(),
@@ -233,8 +233,8 @@ fn reasoning_is_a_first_token_but_not_visible() {
     play.delta(400, r#"{"reasoning_content":"Hmm"}"#).delta(900, r#"{"content":"Hello"}"#);
     play.event(950, &chunk("{}", r#""stop""#)).event(950, "[DONE]");
     let record = play.complete(950);
-    assert_eq!(record.points.time_to_first_token(), ms(300));
-    assert_eq!(record.points.time_to_visible(), ms(800));
+    assert_eq!(record.timestamps.time_to_first_token(), ms(300));
+    assert_eq!(record.timestamps.time_to_visible(), ms(800));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn tool_arguments_are_a_first_token_but_not_visible() {
     play.delta(400, r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\":1}"}}]}"#);
     play.event(500, &chunk("{}", r#""tool_calls""#)).event(500, "[DONE]");
     let record = play.complete(500);
-    assert_eq!((record.points.token, record.points.visible), (Some(at(400)), None));
+    assert_eq!((record.timestamps.token, record.timestamps.visible), (Some(at(400)), None));
 }
 
 #[test]
@@ -520,7 +520,10 @@ fn non_streaming_response_has_no_first_token() {
     let body = r#"{"id":"chatcmpl-2","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}"#;
     play.arrival(610, Direction::Response, body, 0);
     let record = play.complete(1_100);
-    assert_eq!((record.points.event, record.points.token, record.points.last), (None, None, None));
+    assert_eq!(
+        (record.timestamps.event, record.timestamps.token, record.timestamps.last),
+        (None, None, None)
+    );
     let call = record.call.unwrap();
     assert!(!call.streamed);
     assert_eq!(call.output.unwrap().counted, 2);

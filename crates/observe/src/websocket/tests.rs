@@ -251,16 +251,16 @@ fn session_sums_usage_and_has_no_rate() {
     talk(&mut play).close(CLIENT, 1000).close(UPSTREAM, 1000);
     let record = play.left(UPSTREAM);
     assert_eq!((record.outcome, record.error_source), (Outcome::Ok, ErrorSource::None));
-    let points = &record.points;
-    assert!(points.byte.is_some());
+    let timestamps = &record.timestamps;
+    assert!(timestamps.byte.is_some());
     assert_eq!(
-        [points.event, points.token, points.visible, points.last],
+        [timestamps.event, timestamps.token, timestamps.visible, timestamps.last],
         [None; 4],
         "a session has no first token"
     );
     assert_eq!(
         record.stages.iter().map(|(_, length)| length).sum::<Duration>(),
-        points.duration().unwrap()
+        timestamps.duration().unwrap()
     );
     let socket = record.websocket.unwrap();
     assert_eq!((socket.request_messages, socket.response_messages), (1, 6));

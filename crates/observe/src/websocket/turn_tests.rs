@@ -68,9 +68,9 @@ fn each_response_of_a_session_is_a_call() {
     for (record, (id, output)) in records.iter().zip([("resp_1", 20), ("resp_2", 30)]) {
         assert_eq!((record.outcome, record.http.status), (Outcome::Ok, Some(200)));
         assert!(record.is_turn && record.websocket.is_none());
-        let points = &record.points;
-        assert_eq!(points.time_to_first_token().unwrap().as_millis(), 200);
-        assert_eq!(points.duration().unwrap().as_millis(), 400);
+        let timestamps = &record.timestamps;
+        assert_eq!(timestamps.time_to_first_token().unwrap().as_millis(), 200);
+        assert_eq!(timestamps.duration().unwrap().as_millis(), 400);
         let call = record.call.as_ref().unwrap();
         assert_eq!(call.series.operation, Operation::Chat);
         assert_eq!(call.series.model.as_str(), "gpt-5");

@@ -58,24 +58,24 @@ metrics! {
     HTTP_SERVER_DURATION "http.server.request.duration" Histogram "s"
         by [&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, POSITION]] buckets HTTP times 100 usually [1, 1],
         "Duration of a request as the client sees it, to the end of the response body: end − accept.",
-        finished!(|record, _| record.points.duration());
+        finished!(|record, _| record.timestamps.duration());
     HTTP_CLIENT_DURATION "http.client.request.duration" Histogram "s"
         by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, POSITION]] buckets HTTP times 10 usually [1, 1],
         "Duration of a request to the upstream, to the end of the response body: end − sent.",
-        finished!(|record, _| until_end(record, record.points.sent));
+        finished!(|record, _| until_end(record, record.timestamps.sent));
     SERVER_DURATION "gen_ai.server.request.duration" Histogram "s" by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS named Both,
         "Duration of a call at the backend: end − sent. Sessions are excluded.",
-        finished!(|record, _| until_end(record, record.points.sent).filter(|_| record.websocket.is_none()));
+        finished!(|record, _| until_end(record, record.timestamps.sent).filter(|_| record.websocket.is_none()));
     SERVER_FIRST_TOKEN "gen_ai.server.time_to_first_token" Histogram "s" by [CALL, ENDED] buckets FIRST_TOKEN usually [0, 1] named Both,
         "Upstream time to first token: token − uploaded, so the client's upload is excluded. Successful streams only.",
-        finished!(|record, call| served(record, call).and(record.points.upstream_time_to_first_token()));
+        finished!(|record, call| served(record, call).and(record.timestamps.upstream_time_to_first_token()));
     SERVER_OUTPUT_TOKEN "gen_ai.server.time_per_output_token" Histogram "s" by [CALL, ENDED] buckets OUTPUT_TOKEN usually [0, 1] named Both,
         "Time per output token: (last − token − blocked) ÷ (N − 1), N ≥ 2. Absent if all tokens arrived at once. Successful streams only.",
         finished!(|record, call| served(record, call)?.rates.time_per_output_token);
     INFERENCE_DURATION "gen_ai.client.inference.duration" Histogram "s"
         by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS named Latest,
         "Duration of an inference call, equal to its CLIENT span: end − admit.",
-        finished!(|record, call| until_end(record, record.points.admit).filter(|_| call.is_some_and(|call| is_inference(record, call))));
+        finished!(|record, call| until_end(record, record.timestamps.admit).filter(|_| call.is_some_and(|call| is_inference(record, call))));
     INFERENCE_FIRST_CHUNK "gen_ai.client.inference.time_to_first_chunk" Histogram "s"
         by [CALL, ENDED] buckets DURATIONS usually [0, 1] named Latest,
         "Time to the first chunk of a stream, with or without a token: event − sent.",

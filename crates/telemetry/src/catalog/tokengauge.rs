@@ -106,19 +106,19 @@ metrics! {
         finished!(each |_, call| Some(backend_stages(&call?.timings?)));
     TIME_TO_HEADERS "tokengauge.time_to_headers" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
         "Time until the response headers arrived: head − accept.",
-        finished!(|record, _| since_accept(record, record.points.head));
+        finished!(|record, _| since_accept(record, record.timestamps.head));
     TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
         "Time until the first byte of the response body: byte − accept.",
-        finished!(|record, _| since_accept(record, record.points.byte));
+        finished!(|record, _| since_accept(record, record.timestamps.byte));
     TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
         "Time until the first event of a stream, with or without a token: event − accept. Streams only.",
-        finished!(|record, _| since_accept(record, record.points.event));
+        finished!(|record, _| since_accept(record, record.timestamps.event));
     TIME_TO_FIRST_TOKEN "tokengauge.time_to_first_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
         "Time to first token (TTFT) as the client sees it: token − accept. Streams only.",
-        finished!(|record, _| since_accept(record, record.points.token));
+        finished!(|record, _| since_accept(record, record.timestamps.token));
     TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
         "Time until the first token that a user sees, after any reasoning: visible − accept. Streams only.",
-        finished!(|record, _| since_accept(record, record.points.visible));
+        finished!(|record, _| since_accept(record, record.timestamps.visible));
     INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS usually [0, 1],
         "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.";
     INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS usually [0, 1],

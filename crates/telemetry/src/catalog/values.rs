@@ -80,7 +80,7 @@ impl Number for Duration {
 }
 
 pub fn since_accept(record: &Record, at: Option<MonotonicInstant>) -> Option<Duration> {
-    Some(at?.since(record.points.accept))
+    Some(at?.since(record.timestamps.accept))
 }
 
 pub fn connect_stages(timings: &ConnectTimings) -> Labelled<&'static str, Duration, 4> {
@@ -98,7 +98,7 @@ pub fn backend_stages(timings: &Timings) -> Labelled<&'static str, Duration, 5> 
 pub fn queue_waits(record: &Record, call: &Call) -> Labelled<&'static str, Duration, 3> {
     [
         ("edge", record.edge_wait),
-        ("admission", since_accept(record, record.points.admit)),
+        ("admission", since_accept(record, record.timestamps.admit)),
         ("backend", call.timings.and_then(|timings| timings.queue)),
     ]
 }
@@ -113,7 +113,7 @@ pub fn peers<T>(
 }
 
 pub fn until_end(record: &Record, from: Option<MonotonicInstant>) -> Option<Duration> {
-    Some(record.points.end?.since(from?))
+    Some(record.timestamps.end?.since(from?))
 }
 
 /// Returns the call if it was streamed.
@@ -124,7 +124,7 @@ pub fn streamed(call: Option<&Call>) -> Option<&Call> {
 /// Returns the time to the first event of a stream: event − sent.
 pub fn first_chunk(record: &Record, call: Option<&Call>) -> Option<Duration> {
     streamed(call)?;
-    Some(record.points.event?.since(record.points.sent?))
+    Some(record.timestamps.event?.since(record.timestamps.sent?))
 }
 
 /// Returns the call if it is a successful stream. Only these are part of the token times of `gen_ai.server.*`.
@@ -143,7 +143,7 @@ pub fn operation_duration(record: &Record, call: Option<&Call>, emit: &mut Emit<
     let has_inference = emit.gen_ai.legacy();
     emit.one(record, call, |record, call| {
         let is_included = has_inference || !is_inference(record, call?);
-        until_end(record, record.points.admit).filter(|_| is_included)
+        until_end(record, record.timestamps.admit).filter(|_| is_included)
     });
 }
 

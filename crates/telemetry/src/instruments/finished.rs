@@ -45,7 +45,7 @@ impl FinishedRequestInstruments {
             scope.record(table, (record, call), exemplars);
         }
         let (Some(live), Some(call)) = (&self.live, call) else { return };
-        if record.points.sent.is_some() && call.request.prompt_bytes > 0 {
+        if record.timestamps.sent.is_some() && call.request.prompt_bytes > 0 {
             live.record_estimated_input(call.request.prompt_bytes.div_ceil(4));
         }
         for stall in &call.stalls.first {
@@ -104,8 +104,8 @@ impl<'a> FinishedRequestKey<'a> {
             error_source: record.error_source,
             stage: end_stage(record),
             failed_for_the_client: failed_for_the_client(record),
-            is_sent: record.points.sent.is_some(),
-            has_end: record.points.end.is_some(),
+            is_sent: record.timestamps.sent.is_some(),
+            has_end: record.timestamps.end.is_some(),
             is_turn: record.is_turn,
             length_buckets: call
                 .filter(|_| has_length_buckets)
@@ -210,8 +210,8 @@ mod tests {
         assert!(differ(|record| record.outcome = Outcome::Cancelled));
         assert!(differ(|record| record.error_source = ErrorSource::Upstream));
         assert!(differ(|record| record.error_type = Name::new("odd")));
-        assert!(differ(|record| record.points.sent = None));
-        assert!(differ(|record| record.points.end = None));
+        assert!(differ(|record| record.timestamps.sent = None));
+        assert!(differ(|record| record.timestamps.end = None));
         assert!(differ(|record| record.is_turn = true));
         assert!(differ(|record| record.call = None));
         assert!(differ(|record| {

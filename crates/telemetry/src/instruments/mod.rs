@@ -382,7 +382,7 @@ impl Instruments {
     /// the upstream. A call inside a WebSocket has neither.
     fn http(&self, record: &Record, error: Option<&Label>) -> Vec<Arc<Scope>> {
         let http = &record.http;
-        if record.points.end.is_none() || record.is_turn {
+        if record.timestamps.end.is_none() || record.is_turn {
             return Vec::new();
         }
         let labels = UpstreamLabels::from_route(&record.route);
@@ -404,7 +404,7 @@ impl Instruments {
         client.push(pair(key::SERVER_PORT, i64::from(labels.server_port)));
         client.extend(outcome(true));
         let client =
-            record.points.sent.map(|_| self.bound_scope(LabelSet::HttpClient, &sorted(client)));
+            record.timestamps.sent.map(|_| self.bound_scope(LabelSet::HttpClient, &sorted(client)));
         let server = self.bound_scope(LabelSet::HttpServer, &sorted(server));
         client.into_iter().chain([server]).collect()
     }

@@ -103,17 +103,17 @@ pub fn status(status: Option<u16>, step: OverflowStep) -> Option<KeyValue> {
 
 /// Returns the stage in which a request ended: the first stage whose end was not reached.
 pub fn end_stage(record: &Record) -> Stage {
-    let points = &record.points;
+    let timestamps = &record.timestamps;
     let streamed = record.call.as_ref().is_some_and(|call| call.streamed);
     let next = [
-        (points.admit, Stage::Admission),
-        (points.sent, Stage::Connect),
-        (points.head.or(points.uploaded), Stage::Upload),
-        (points.head, Stage::Headers),
-        (points.byte, Stage::FirstByte),
-        (points.event.or(points.token), Stage::FirstEvent),
-        (points.token, Stage::FirstToken),
-        (points.visible, Stage::Reasoning),
+        (timestamps.admit, Stage::Admission),
+        (timestamps.sent, Stage::Connect),
+        (timestamps.head.or(timestamps.uploaded), Stage::Upload),
+        (timestamps.head, Stage::Headers),
+        (timestamps.byte, Stage::FirstByte),
+        (timestamps.event.or(timestamps.token), Stage::FirstEvent),
+        (timestamps.token, Stage::FirstToken),
+        (timestamps.visible, Stage::Reasoning),
     ];
     if record.outcome == Outcome::Ok {
         return Stage::Tail;

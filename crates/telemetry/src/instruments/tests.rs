@@ -383,8 +383,8 @@ fn a_stream_emits_every_metric_without_a_condition() {
 fn a_whole_response_emits_no_metric_of_streams() {
     let (instruments, metrics_reader) = start(GenAiNames::Both);
     let mut record = testing::streamed();
-    record.points = testing::plain().points;
-    record.stages = record.points.stages();
+    record.timestamps = testing::plain().timestamps;
+    record.stages = record.timestamps.stages();
     let call = record.call.as_mut().unwrap();
     (call.series.stream, call.streamed, call.rates) = (false, false, Rates::default());
     instruments.record_end(&record, &limiter());
@@ -1103,21 +1103,21 @@ fn the_end_stage_follows_the_last_timestamp() {
     assert_eq!(end_stage(&record), Stage::Tail);
     record.outcome = Outcome::Truncated;
     assert_eq!(end_stage(&record), Stage::Decode);
-    record.points.visible = None;
+    record.timestamps.visible = None;
     assert_eq!(end_stage(&record), Stage::Reasoning);
-    record.points.token = None;
+    record.timestamps.token = None;
     assert_eq!(end_stage(&record), Stage::FirstToken);
-    record.points.event = None;
+    record.timestamps.event = None;
     assert_eq!(end_stage(&record), Stage::FirstEvent);
-    record.points.byte = None;
+    record.timestamps.byte = None;
     assert_eq!(end_stage(&record), Stage::FirstByte);
-    record.points.head = None;
+    record.timestamps.head = None;
     assert_eq!(end_stage(&record), Stage::Headers);
-    record.points.uploaded = None;
+    record.timestamps.uploaded = None;
     assert_eq!(end_stage(&record), Stage::Upload);
-    record.points.sent = None;
+    record.timestamps.sent = None;
     assert_eq!(end_stage(&record), Stage::Connect);
-    record.points.admit = None;
+    record.timestamps.admit = None;
     assert_eq!(end_stage(&record), Stage::Admission);
     assert_eq!(end_stage(&testing::refused()), Stage::Tail);
 }

@@ -209,7 +209,7 @@ fn unknown_values_are_left_out() {
     }
     let mut plain = testing::plain();
     plain.http.status = None;
-    plain.points.sent = None;
+    plain.timestamps.sent = None;
     let line = value(&plain);
     assert!(no_nulls(&line), "{line}");
     let keys: BTreeSet<_> = line.as_object().unwrap().keys().map(String::as_str).collect();

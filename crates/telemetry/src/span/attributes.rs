@@ -185,7 +185,7 @@ pub(super) fn response(to: &mut impl AttributeWriter, record: &Record, call: &Ca
     }
     to.name(key::RESPONSE_TIER, call.service_tier.as_ref());
     to.name(key::FINGERPRINT, call.system_fingerprint.as_ref());
-    let (event, sent) = (record.points.event, record.points.sent);
+    let (event, sent) = (record.timestamps.event, record.timestamps.sent);
     let first_chunk = event.zip(sent).map(|(event, sent)| event.since(sent));
     to.seconds(key::FIRST_CHUNK, first_chunk.filter(|_| call.streamed));
 }
@@ -232,15 +232,15 @@ pub(super) fn backend(to: &mut impl AttributeWriter, call: &Call) {
 
 /// Writes the timings and counts that this proxy measured, except stalls.
 pub(super) fn timings(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
-    let points = &record.points;
+    let timestamps = &record.timestamps;
     for (attribute, point) in [
-        (key::TIME_TO_HEADERS, points.head),
-        (key::TIME_TO_FIRST_BYTE, points.byte),
-        (key::TIME_TO_FIRST_EVENT, points.event),
-        (key::TIME_TO_FIRST_TOKEN, points.token),
-        (key::TIME_TO_FIRST_VISIBLE_TOKEN, points.visible),
+        (key::TIME_TO_HEADERS, timestamps.head),
+        (key::TIME_TO_FIRST_BYTE, timestamps.byte),
+        (key::TIME_TO_FIRST_EVENT, timestamps.event),
+        (key::TIME_TO_FIRST_TOKEN, timestamps.token),
+        (key::TIME_TO_FIRST_VISIBLE_TOKEN, timestamps.visible),
     ] {
-        to.seconds(attribute, point.map(|at| at.since(points.accept)));
+        to.seconds(attribute, point.map(|at| at.since(timestamps.accept)));
     }
     for (stage, length) in record.stages.iter() {
         to.seconds(stage_attribute(stage), Some(length));

@@ -71,11 +71,11 @@ pub fn failed_for_the_client(record: &Record) -> bool {
 
 /// Returns the wall-clock time at which the request ended.
 pub fn end_time(record: &Record) -> WallTime {
-    wall_time(record, record.points.end.unwrap_or(record.points.accept))
+    wall_time(record, record.timestamps.end.unwrap_or(record.timestamps.accept))
 }
 
 const fn has_client(record: &Record) -> bool {
-    record.points.admit.is_some() && !matches!(record.ending, Ending::Rejected(_))
+    record.timestamps.admit.is_some() && !matches!(record.ending, Ending::Rejected(_))
 }
 
 fn server(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
@@ -103,7 +103,7 @@ fn server(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
 
 fn client(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
     let failed = record.error_type.is_some();
-    let start = wall_time(record, record.points.admit.unwrap_or(record.points.accept));
+    let start = wall_time(record, record.timestamps.admit.unwrap_or(record.timestamps.accept));
     let header = SpanHeader {
         trace: record.trace.trace_id,
         span: record.trace.client_span,
@@ -194,23 +194,23 @@ fn error_message(record: &Record, failed: bool) -> Option<&str> {
 }
 
 fn wall_time(record: &Record, at: MonotonicInstant) -> WallTime {
-    record.wall + at.since(record.points.accept)
+    record.wall + at.since(record.timestamps.accept)
 }
 
 /// Returns the timestamps that the request reached, in chronological order.
 fn events(record: &Record) -> impl Iterator<Item = (&'static str, MonotonicInstant)> {
-    let points = &record.points;
+    let timestamps = &record.timestamps;
     let [admit, sent, uploaded, head, byte, event, token, visible, last] = key::EVENTS;
     let mut events = [
-        (admit, points.admit),
-        (sent, points.sent),
-        (uploaded, points.uploaded),
-        (head, points.head),
-        (byte, points.byte),
-        (event, points.event),
-        (token, points.token),
-        (visible, points.visible),
-        (last, points.last),
+        (admit, timestamps.admit),
+        (sent, timestamps.sent),
+        (uploaded, timestamps.uploaded),
+        (head, timestamps.head),
+        (byte, timestamps.byte),
+        (event, timestamps.event),
+        (token, timestamps.token),
+        (visible, timestamps.visible),
+        (last, timestamps.last),
     ];
     events.sort_by_key(|(_, at)| *at);
     events.into_iter().filter_map(|(name, at)| Some((name, at?)))
@@ -400,8 +400,8 @@ mod tests {
         let stall = tokengauge_measure::timing::Stall {
             phase: tokengauge_measure::timing::StallPhase::NextToken,
             kind: tokengauge_measure::timing::StallKind::KeepAliveOnly,
-            begun: record.points.accept + Duration::from_secs(1),
-            raised: record.points.accept + Duration::from_secs(3),
+            begun: record.timestamps.accept + Duration::from_secs(1),
+            raised: record.timestamps.accept + Duration::from_secs(3),
             lasted: Some(Duration::from_millis(2_500)),
         };
         record.call.as_mut().unwrap().stalls =

@@ -18,9 +18,9 @@ pub fn check(scene: &Scene, played: &Played) {
     assert_eq!(record.ending, scene.ending);
     assert_eq!(
         Some(record.stages.iter().map(|(_, length)| length).sum::<Duration>()),
-        record.points.duration(),
+        record.timestamps.duration(),
         "the stages do not add up to the total: {:?}",
-        record.points
+        record.timestamps
     );
     counts_every_byte(scene, record);
     if scene.is_in_order() {
@@ -50,22 +50,23 @@ fn counts_every_byte(scene: &Scene, record: &Record) {
 
 /// If events arrive in order, the timestamps are in order.
 fn is_in_order(record: &Record) {
-    let points = &record.points;
+    let timestamps = &record.timestamps;
     let in_order = [
-        Some(points.accept),
-        points.byte,
-        points.event,
-        points.token,
-        points.visible,
-        points.last,
-        points.end,
+        Some(timestamps.accept),
+        timestamps.byte,
+        timestamps.event,
+        timestamps.token,
+        timestamps.visible,
+        timestamps.last,
+        timestamps.end,
     ];
     let known: Vec<_> = in_order.into_iter().flatten().collect();
-    assert!(known.is_sorted(), "{points:?}");
-    let text = [points.event, points.token, points.last];
+    assert!(known.is_sorted(), "{timestamps:?}");
+    let text = [timestamps.event, timestamps.token, timestamps.last];
     assert!(
-        points.token.is_some() == points.last.is_some() && text.is_sorted_by_key(Option::is_none),
-        "{points:?}"
+        timestamps.token.is_some() == timestamps.last.is_some()
+            && text.is_sorted_by_key(Option::is_none),
+        "{timestamps:?}"
     );
 }
 

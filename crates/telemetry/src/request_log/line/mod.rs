@@ -83,7 +83,7 @@ part! {
     /// One finished exchange of tokengauge.
     Line<'a>
     from Record {
-        exchange, wall, edge_wait, points, stages, route, caller, trace, http, websocket, call, outcome, ending,
+        exchange, wall, edge_wait, timestamps, stages, route, caller, trace, http, websocket, call, outcome, ending,
         error_source, error_type, connected, network, blocked, anomalies,
         // A call inside a WebSocket has no `websocket`, and its method is that of the WebSocket.
         is_turn: _,
@@ -102,7 +102,7 @@ part! {
         /// HTTP request and response.
         http: Http<'a> = Http::new(http),
         /// Timestamps that were reached.
-        times: Times = Times::new(points),
+        times: Times = Times::new(timestamps),
         /// Length of each stage. The stages add up to `times.end`.
         stages: Stages = values::stages(stages),
         /// `ok`, `error`, `cancelled`, `timeout`, `truncated` or `rejected`.
@@ -129,7 +129,7 @@ part! {
         /// WebSocket traffic. Absent for other requests.
         websocket: WebSocket = websocket.as_ref().map(WebSocket::new),
         /// The call of a known API; absent for plain HTTP.
-        call: Call<'a> = call.as_ref().map(|call| Call::new(call, points.accept)),
+        call: Call<'a> = call.as_ref().map(|call| Call::new(call, timestamps.accept)),
         /// Parse errors: number of each kind.
         parse_errors: BTreeMap<&'static str, u64> =
             tally(anomalies.iter().map(|(anomaly, times)| (anomaly.as_str(), u64::from(*times)))),

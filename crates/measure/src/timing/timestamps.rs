@@ -170,8 +170,9 @@ mod tests {
 
     #[test]
     fn a_missing_point_takes_the_time_of_the_next_and_the_stages_still_add_up() {
-        let points = Timestamps { event: None, token: None, visible: None, last: None, ..full() };
-        let stages = points.stages();
+        let timestamps =
+            Timestamps { event: None, token: None, visible: None, last: None, ..full() };
+        let stages = timestamps.stages();
         assert!(stages.iter().all(|(stage, _)| !matches!(
             stage,
             Stage::FirstEvent | Stage::FirstToken | Stage::Reasoning | Stage::Decode
@@ -181,15 +182,17 @@ mod tests {
 
     #[test]
     fn an_upload_longer_than_the_response_headers_is_clipped() {
-        let points = Timestamps { uploaded: at(220), ..full() };
-        let upload = points.stages().iter().find(|(stage, _)| *stage == Stage::Upload).unwrap().1;
+        let timestamps = Timestamps { uploaded: at(220), ..full() };
+        let upload =
+            timestamps.stages().iter().find(|(stage, _)| *stage == Stage::Upload).unwrap().1;
         assert_eq!(upload, Duration::from_millis(70), "sent 130 … head 200");
-        assert_eq!(total(&points.stages()), Duration::from_millis(550));
+        assert_eq!(total(&timestamps.stages()), Duration::from_millis(550));
     }
 
     #[test]
     fn a_slow_upload_is_not_upstream_time() {
-        let time = |points: Timestamps| points.upstream_time_to_first_token().unwrap().as_millis();
+        let time =
+            |timestamps: Timestamps| timestamps.upstream_time_to_first_token().unwrap().as_millis();
         assert_eq!(time(full()), 220, "uploaded 160 … token 380");
         assert_eq!(time(Timestamps { uploaded: at(400), ..full() }), 250, "sent 130 … token 380");
         assert_eq!(time(Timestamps { uploaded: None, ..full() }), 250);
@@ -206,7 +209,7 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut point =
                 || random.bool().then(|| MonotonicInstant::from_millis(random.u64(100..1_000)));
-            let points = Timestamps {
+            let timestamps = Timestamps {
                 accept: MonotonicInstant::from_millis(100),
                 admit: point(),
                 sent: point(),
@@ -219,7 +222,7 @@ mod tests {
                 last: point(),
                 end: at(1_000),
             };
-            assert_eq!(total(&points.stages()), Duration::from_millis(900), "{points:?}");
+            assert_eq!(total(&timestamps.stages()), Duration::from_millis(900), "{timestamps:?}");
         }
     }
 }
