@@ -11,7 +11,7 @@ use crate::event::{
     RequestHead, RouteFacts, Scheme, TraceContext,
 };
 use crate::label::Name;
-use crate::tee::{Batch, Config, ObservationChannel, RequestObserver, UploadFlush};
+use crate::tee::{Batch, ChannelConfig, ObservationChannel, RequestObserver, UploadFlush};
 
 pub const MODELS: [Model; 6] = [
     ("channel: nothing follows the end of a request", nothing_follows_the_end),
@@ -23,7 +23,7 @@ pub const MODELS: [Model; 6] = [
 ];
 
 fn channel(budget_bytes: usize, max_requests: usize) -> Arc<ObservationChannel> {
-    Arc::new(ObservationChannel::new(Config { shards: 1, budget_bytes, max_requests }))
+    Arc::new(ObservationChannel::new(ChannelConfig { shards: 1, budget_bytes, max_requests }))
 }
 
 fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {

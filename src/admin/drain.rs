@@ -322,7 +322,7 @@ mod tests {
         let drain = Drain::new(DrainTarget {
             ready: Arc::default(),
             start: DrainStart::default(),
-            channel: Arc::new(ObservationChannel::new(tee::Config::default())),
+            channel: Arc::new(ObservationChannel::new(tee::ChannelConfig::default())),
             connections: Arc::default(),
         });
         let (started, waited) = tokio::join!(drain.start("delay=1h&within=0s"), drain.wait());

@@ -512,7 +512,7 @@ mod tests {
         let drain = Drain::new(DrainTarget {
             ready: Arc::clone(&ready),
             start: DrainStart::default(),
-            channel: Arc::new(ObservationChannel::new(tee::Config::default())),
+            channel: Arc::new(ObservationChannel::new(tee::ChannelConfig::default())),
             connections: Arc::default(),
         });
         let admin = Admin::bind((address, 0).into(), token, Arc::clone(&ready), pages(), drain);

@@ -3,7 +3,7 @@
 //! Otherwise, clients could use up all file descriptors. The admin port could then not accept the kubelet's probes, and
 //! Kubernetes would restart the container.
 
-use tokengauge_listen::Config;
+use tokengauge_listen::ListenerConfig;
 
 /// File descriptors that are reserved: 256 connections of the admin port, three for each of up to 16 workers, listening
 /// sockets, files, exporters and scrapes.
@@ -33,7 +33,7 @@ impl DescriptorBudget {
     /// Lowers the limits of all `listeners` by the same factor, so that they fit into `open_files`, the file
     /// descriptor limit of the process.
     pub(super) fn apply(
-        listeners: &mut [Config],
+        listeners: &mut [ListenerConfig],
         open_files: Option<u64>,
     ) -> (Self, Option<LoweredLimits>) {
         let available = open_files.map(|limit| limit - RESERVED.min(limit / 2));
@@ -69,9 +69,10 @@ impl DescriptorBudget {
     }
 }
 
-fn needed(listeners: &[Config]) -> u64 {
-    let of =
-        |listener: &Config| listener.max_connections.saturating_add(listener.max_requests) as u64;
+fn needed(listeners: &[ListenerConfig]) -> u64 {
+    let of = |listener: &ListenerConfig| {
+        listener.max_connections.saturating_add(listener.max_requests) as u64
+    };
     listeners.iter().map(of).fold(0, u64::saturating_add)
 }
 
@@ -80,15 +81,16 @@ mod tests {
     use super::*;
     use tokengauge_listen::Address;
 
-    fn listener(max_connections: usize, max_requests: usize) -> Config {
+    fn listener(max_connections: usize, max_requests: usize) -> ListenerConfig {
         let address = Address::Tcp(([127, 0, 0, 1], 0).into());
-        Config { max_connections, max_requests, ..Config::at(address) }
+        ListenerConfig { max_connections, max_requests, ..ListenerConfig::at(address) }
     }
 
     #[test]
     fn limits_that_fit_are_kept() {
         for open_files in [Some(20_000), Some(1 << 20), None] {
-            let defaults = [listener(Config::MAX_CONNECTIONS, Config::MAX_REQUESTS)];
+            let defaults =
+                [listener(ListenerConfig::MAX_CONNECTIONS, ListenerConfig::MAX_REQUESTS)];
             let mut listeners = defaults.clone();
             let (budget, lowered) = DescriptorBudget::apply(&mut listeners, open_files);
             assert_eq!(lowered, None, "{open_files:?}");

@@ -99,9 +99,9 @@ pub struct ShutdownOutcome {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Listen(#[from] tokengauge_listen::Error),
+    Listen(#[from] tokengauge_listen::ListenError),
     #[error("admin port: {0}")]
-    Admin(tokengauge_listen::Error),
+    Admin(tokengauge_listen::ListenError),
     #[error(transparent)]
     Upstream(#[from] forward::SetupError),
     #[error(transparent)]
@@ -109,9 +109,9 @@ pub enum StartError {
     #[error(transparent)]
     Telemetry(#[from] tokengauge_telemetry::telemetry::StartError),
     #[error(transparent)]
-    RequestLog(#[from] request_log::Error),
+    RequestLog(#[from] request_log::RequestLogError),
     #[error(transparent)]
-    Scrape(#[from] scrape::Error),
+    Scrape(#[from] scrape::ScraperStartError),
     #[error(transparent)]
     Budgets(#[from] slo_state::SloStateError),
     #[error("cannot start the observer thread: {0}")]
@@ -126,7 +126,7 @@ impl App {
     /// Returns an error if a socket, a certificate or a thread is not available. No part is left running in this case.
     pub async fn start(
         config: Config,
-        export: tokengauge_telemetry::Config,
+        export: tokengauge_telemetry::TelemetryConfig,
         workers: Workers,
         log_lines: Arc<LineCounters>,
     ) -> Result<Self, StartError> {
@@ -299,13 +299,13 @@ impl Core {
     /// the request log.
     fn start(
         config: &Config,
-        export: tokengauge_telemetry::Config,
+        export: tokengauge_telemetry::TelemetryConfig,
         others: Box<dyn Fn() -> StateSnapshot + Send + Sync>,
     ) -> Result<Self, StartError> {
-        let channel = Arc::new(ObservationChannel::new(tee::Config {
+        let channel = Arc::new(ObservationChannel::new(tee::ChannelConfig {
             budget_bytes: config.file.limits.observer_memory.get() / 2,
             max_requests: config.listeners.iter().map(|listener| listener.max_requests).sum(),
-            ..tee::Config::default()
+            ..tee::ChannelConfig::default()
         }));
         let cardinality_limits = config.file.cardinality_limits;
         let limiter =
@@ -483,7 +483,7 @@ async fn bind_admin(
     let address = resolved.file.admin.address.0;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages, drain).await;
     bound.map_err(|error| {
-        StartError::Admin(tokengauge_listen::Error::Bind(address.to_string(), error))
+        StartError::Admin(tokengauge_listen::ListenError::Bind(address.to_string(), error))
     })
 }
 

@@ -50,7 +50,7 @@ pub(super) fn backends(config: &Config) -> Vec<Backend> {
         (scrape.is_some() || warm.is_some()).then(|| Backend {
             upstream: name.clone(),
             routes: routes.map(|route| route.facts.name.clone()).collect(),
-            stale_after: scrape.map(scrape::Config::stale_after),
+            stale_after: scrape.map(scrape::ScrapeConfig::stale_after),
             warm: warm.map(|(_, warm)| *warm),
         })
     };

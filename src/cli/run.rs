@@ -73,9 +73,9 @@ fn worker_count() -> NonZeroUsize {
 pub fn export(
     config: &Config,
     environment: fn(&str) -> Option<String>,
-) -> tokengauge_telemetry::Config {
+) -> tokengauge_telemetry::TelemetryConfig {
     let setting = |name: &str| overridden(&config.file.otlp, name).or_else(|| environment(name));
-    let (mut export, problems) = tokengauge_telemetry::Config::from_env(setting);
+    let (mut export, problems) = tokengauge_telemetry::TelemetryConfig::from_env(setting);
     for problem in &problems {
         match problem.is_ignored {
             true => self_telemetry::setting_ignored(&problem.variable, &problem.message),
@@ -131,7 +131,7 @@ fn overridden(file: &Otlp, name: &str) -> Option<String> {
 
 async fn serve(
     config: Config,
-    export: tokengauge_telemetry::Config,
+    export: tokengauge_telemetry::TelemetryConfig,
     watcher: ConfigWatcher,
     workers: Workers,
     log: &InstalledLog,

@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use super::errors::{ErrorCollector, NodeId};
 use super::section::routes::UPSTREAM_FLAG;
 use crate::forward;
-use tokengauge_listen::{Address, Config};
+use tokengauge_listen::{Address, ListenerConfig};
 
 /// Reports upstreams whose address is a listener of this proxy. A request to such an upstream would come back again and
 /// again, until no file descriptor is left. `is_flag`: the upstreams come from flags.
 pub(super) fn check(
     is_flag: bool,
     upstreams: &[forward::UpstreamConfig],
-    listeners: &[Config],
+    listeners: &[ListenerConfig],
     errors: &mut ErrorCollector,
 ) {
     for upstream in upstreams.iter().filter(|upstream| upstream.proxy.is_none()) {
-        let is_own = |listener: &&Config| leads_to(upstream, &listener.address);
+        let is_own = |listener: &&ListenerConfig| leads_to(upstream, &listener.address);
         let Some(listener) = listeners.iter().find(is_own) else { continue };
         let message = format!(
             "the address is the listener {} of this proxy; write the address of the backend",

@@ -88,12 +88,12 @@ fn variable(name: &str) -> Option<String> {
 pub struct Config {
     /// The values of all keys, with flags, environment variables and defaults.
     pub file: File,
-    pub listeners: Vec<tokengauge_listen::Config>,
+    pub listeners: Vec<tokengauge_listen::ListenerConfig>,
     pub upstreams: Vec<forward::UpstreamConfig>,
     /// Metrics endpoints of the engines behind upstreams.
-    pub scrapes: Vec<scrape::Config>,
+    pub scrapes: Vec<scrape::ScrapeConfig>,
     /// Upstreams whose warm-up is tracked.
-    pub warmup: Vec<(Label, warm::Config)>,
+    pub warmup: Vec<(Label, warm::WarmupConfig)>,
     pub routes: Vec<RouteConfig>,
     /// Routes whose prompts and answers are captured.
     pub contents: content::CapturePolicies,
@@ -101,7 +101,7 @@ pub struct Config {
     /// Loaded tokenizers, by model.
     pub tokenizers: Tokenizers,
     /// Headers that identify tenant, session and variant.
-    pub identity: forward::identity::Config,
+    pub identity: forward::identity::IdentityConfig,
     /// The key for hashes of tenants, sessions and variants.
     pub identity_key: Option<Secret>,
     /// Unknown words of `OTEL_PROPAGATORS`.
@@ -109,8 +109,8 @@ pub struct Config {
     /// Prices and budgets.
     pub costs: Costs,
     /// `None` disables the request log.
-    pub request_log: Option<request_log::Config>,
-    pub workload_drift: drift::Config,
+    pub request_log: Option<request_log::RequestLogConfig>,
+    pub workload_drift: drift::DriftConfig,
     /// HTTP proxies of the environment.
     pub proxies: Proxies,
     /// Warnings, for example about ignored variables.

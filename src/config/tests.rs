@@ -400,10 +400,10 @@ fn requires_an_upstream() {
 #[test]
 fn needs_only_an_upstream() {
     let config = flags(&upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
-    let listen = tokengauge_listen::Config::at(tokengauge_listen::Address::Tcp(
+    let listen = tokengauge_listen::ListenerConfig::at(tokengauge_listen::Address::Tcp(
         "127.0.0.1:4000".parse().unwrap(),
     ));
-    let listen = tokengauge_listen::Config { marks_large_headers: true, ..listen };
+    let listen = tokengauge_listen::ListenerConfig { marks_large_headers: true, ..listen };
     assert_eq!(config.listeners, [listen]);
     assert_eq!(config.file.admin.address.to_string(), "127.0.0.1:4001");
     let [upstream] = config.upstreams.as_slice() else {

@@ -17,15 +17,15 @@ const HASH_DIGITS: usize = 16;
 
 /// The headers that contain each value. `None` means that the value is not read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Config {
-    pub tenant: Option<Source>,
-    pub session: Option<Source>,
-    pub variant: Option<Source>,
+pub struct IdentityConfig {
+    pub tenant: Option<IdentitySource>,
+    pub session: Option<IdentitySource>,
+    pub variant: Option<IdentitySource>,
 }
 
 /// Header names in order of preference. The first header that is present and not empty is used.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Source {
+pub struct IdentitySource {
     pub headers: Vec<HeaderName>,
     /// Whether the value is replaced by its hash.
     pub hash: bool,
@@ -33,24 +33,24 @@ pub struct Source {
 
 /// Reads tenant, session and variant of a request.
 pub struct Identity {
-    config: Config,
+    config: IdentityConfig,
     key: hmac::Key,
 }
 
 impl Identity {
     /// Creates a reader that hashes values with HMAC-SHA-256 and `key`. With an empty key, short names can be guessed
     /// from their hashes, but API keys cannot.
-    pub fn new(config: Config, key: &[u8]) -> Self {
+    pub fn new(config: IdentityConfig, key: &[u8]) -> Self {
         Self { config, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }
 
     pub fn read(&self, headers: &HeaderMap) -> CallerIdentity {
-        let Config { tenant, session, variant } = &self.config;
-        let read = |source: &Option<Source>| self.value(source.as_ref()?, headers);
+        let IdentityConfig { tenant, session, variant } = &self.config;
+        let read = |source: &Option<IdentitySource>| self.value(source.as_ref()?, headers);
         CallerIdentity { tenant: read(tenant), session: read(session), variant: read(variant) }
     }
 
-    fn value(&self, source: &Source, headers: &HeaderMap) -> Option<Name> {
+    fn value(&self, source: &IdentitySource, headers: &HeaderMap) -> Option<Name> {
         let present = |name: &HeaderName| {
             let value = headers.get(name)?.as_bytes().trim_ascii();
             (!value.is_empty()).then_some(value)
@@ -80,9 +80,9 @@ mod tests {
 
     use super::*;
 
-    fn source(headers: &[&'static str], hash: bool) -> Option<Source> {
+    fn source(headers: &[&'static str], hash: bool) -> Option<IdentitySource> {
         let headers = headers.iter().map(|name| HeaderName::from_static(name));
-        Some(Source { headers: headers.collect(), hash })
+        Some(IdentitySource { headers: headers.collect(), hash })
     }
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -92,8 +92,8 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    fn tenant(source: Option<Source>, key: &[u8], sent: &HeaderMap) -> Option<String> {
-        let config = Config { tenant: source, ..Config::default() };
+    fn tenant(source: Option<IdentitySource>, key: &[u8], sent: &HeaderMap) -> Option<String> {
+        let config = IdentityConfig { tenant: source, ..IdentityConfig::default() };
         let who = Identity::new(config, key).read(sent);
         assert_eq!((&who.session, &who.variant), (&None, &None));
         who.tenant.map(|name| name.to_string())
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn reads_each_value_from_its_own_headers() {
-        let config = Config {
+        let config = IdentityConfig {
             tenant: source(&["x-tenant"], false),
             session: source(&["x-session"], false),
             variant: source(&["x-variant"], false),

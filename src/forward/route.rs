@@ -397,7 +397,7 @@ mod tests {
         let config = |port| UpstreamConfig::new(Label::from_trusted("a"), false, "localhost", port);
         let upstream = Upstream::new(config(1)).unwrap();
         let routes = RouteMatcher::new(Vec::new()).unwrap();
-        let identity = Identity::new(identity::Config::default(), b"");
+        let identity = Identity::new(identity::IdentityConfig::default(), b"");
         let table = RouteTable::new(routes, vec![Arc::clone(&upstream)], identity, None);
         let same = table.upstream(config(1)).unwrap();
         assert!(Arc::ptr_eq(&same, &upstream), "the upstream keeps its pool");

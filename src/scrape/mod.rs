@@ -24,7 +24,7 @@ const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;q=0.
 
 /// One metrics endpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Config {
+pub struct ScrapeConfig {
     pub upstream: Label,
     /// Address and connection settings of the metrics endpoint, with the path of the metrics page.
     pub to: forward::UpstreamConfig,
@@ -34,7 +34,7 @@ pub struct Config {
     pub timeout: Duration,
 }
 
-impl Config {
+impl ScrapeConfig {
     /// Default scrape interval, short enough to see a queue build up. Each scrape costs an engine a few milliseconds of
     /// one core.
     pub const INTERVAL: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ pub type Sink = Box<dyn Fn(&Label, Result<EngineReading, ScrapeResult>) + Send +
 
 /// Why endpoints cannot be scraped.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ScraperStartError {
     #[error("upstream {0}: metrics: {1}")]
     Setup(Label, SetupError),
     #[error("cannot start the scrape thread: {0}")]
@@ -75,7 +75,7 @@ struct ScraperState {
     /// Runtime of the scrape tasks. `None` until there is an endpoint, so that a proxy without endpoints has no extra
     /// thread.
     runtime: Option<Runtime>,
-    tasks: Vec<(Config, JoinHandle<()>)>,
+    tasks: Vec<(ScrapeConfig, JoinHandle<()>)>,
 }
 
 impl Scraper {
@@ -83,7 +83,7 @@ impl Scraper {
     ///
     /// # Errors
     /// Returns an error if an endpoint cannot be set up or the thread cannot be started.
-    pub fn start(endpoints: &[Config], sink: Sink) -> Result<Self, Error> {
+    pub fn start(endpoints: &[ScrapeConfig], sink: Sink) -> Result<Self, ScraperStartError> {
         let scraper = Self { sink: Arc::new(sink), state: Mutex::default() };
         scraper.reload(endpoints)?;
         Ok(scraper)
@@ -93,18 +93,19 @@ impl Scraper {
     ///
     /// # Errors
     /// Returns the same errors as [`start`](Self::start). If there is an error, the endpoints do not change.
-    pub fn reload(&self, endpoints: &[Config]) -> Result<(), Error> {
+    pub fn reload(&self, endpoints: &[ScrapeConfig]) -> Result<(), ScraperStartError> {
         let mut state = lock(&self.state);
         let ScraperState { runtime, tasks } = &mut *state;
-        let is_new = |config: &&Config| !tasks.iter().any(|(known, _)| known == *config);
-        let set_up = |config: &Config| match HttpProbe::new(&config.to, ACCEPT, MAX_PAGE_BYTES) {
-            Ok(probe) => Ok((config.clone(), probe)),
-            Err(error) => Err(Error::Setup(config.upstream.clone(), error)),
-        };
+        let is_new = |config: &&ScrapeConfig| !tasks.iter().any(|(known, _)| known == *config);
+        let set_up =
+            |config: &ScrapeConfig| match HttpProbe::new(&config.to, ACCEPT, MAX_PAGE_BYTES) {
+                Ok(probe) => Ok((config.clone(), probe)),
+                Err(error) => Err(ScraperStartError::Setup(config.upstream.clone(), error)),
+            };
         let new = endpoints.iter().filter(is_new).map(set_up);
         let new = new.collect::<Result<Vec<_>, _>>()?;
         if !new.is_empty() && runtime.is_none() {
-            *runtime = Some(start_runtime().map_err(Error::Thread)?);
+            *runtime = Some(start_runtime().map_err(ScraperStartError::Thread)?);
         }
         tasks.retain(|(config, task)| {
             let is_kept = endpoints.contains(config);
@@ -150,7 +151,7 @@ fn start_runtime() -> io::Result<Runtime> {
         .build()
 }
 
-async fn scrape_periodically(config: Config, probe: HttpProbe, sink: Arc<Sink>) {
+async fn scrape_periodically(config: ScrapeConfig, probe: HttpProbe, sink: Arc<Sink>) {
     let mut ticks = tokio::time::interval(config.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut previous = None;
@@ -176,7 +177,7 @@ enum ScrapeError {
     Invalid(ScrapeResult),
 }
 
-async fn scrape(config: &Config, probe: &HttpProbe) -> Result<EngineReading, ScrapeError> {
+async fn scrape(config: &ScrapeConfig, probe: &HttpProbe) -> Result<EngineReading, ScrapeError> {
     let page = tokio::time::timeout(config.timeout, probe.fetch())
         .await
         .map_err(|_| ScrapeError::Timeout(config.timeout))??;
@@ -197,7 +198,7 @@ impl ScrapeError {
 }
 
 /// Logs when scrapes of an endpoint start to fail, and when they succeed again.
-fn log_change(config: &Config, reading: &Result<EngineReading, ScrapeError>) {
+fn log_change(config: &ScrapeConfig, reading: &Result<EngineReading, ScrapeError>) {
     let upstream = config.upstream.as_str();
     match reading {
         Ok(reading) => self_telemetry::scrape_succeeded(upstream, reading.engine.as_str()),

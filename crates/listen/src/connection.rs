@@ -32,7 +32,7 @@ use super::stream_task::StreamExecutor;
 use super::timer::{Expired, WaitLimits, WaitTimer};
 use super::tls::Acceptor;
 use super::window::{self, UPLOADS};
-use super::{Config, Peer};
+use super::{ListenerConfig, Peer};
 use tokengauge_types::clock;
 use tokengauge_types::notifier::{MAX_POLL_ROUNDS, Notifier};
 
@@ -52,7 +52,7 @@ const TLS_BUFFER: usize = 32 << 10;
 
 impl Server {
     pub(super) fn new(
-        config: &Config,
+        config: &ListenerConfig,
         tls: Option<Arc<Acceptor>>,
         state: &Arc<ListenerState>,
     ) -> Self {

@@ -59,7 +59,7 @@ pub use self::received_body::{BodyError, ReceivedBody};
 pub use self::socket::{
     bind_tcp, prepare as prepare_socket, prepare_upstream as prepare_upstream_socket,
 };
-pub use self::tls::{Error as TlsError, TlsReloader};
+pub use self::tls::{TlsError, TlsReloader};
 pub use self::workers::Workers;
 pub use self::write_timeout::WriteTimeout;
 
@@ -75,7 +75,7 @@ use tokengauge_types::tcp::TcpConnection;
 
 /// Configuration of a listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Config {
+pub struct ListenerConfig {
     pub address: Address,
     pub tls: Option<Tls>,
     /// Maximum number of open connections, including WebSockets. At the limit, a new connection replaces an idle one:
@@ -115,7 +115,7 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-impl Config {
+impl ListenerConfig {
     /// Default limit of requests in flight. Each request uses two open files: one for the client and one for the
     /// upstream. With the connections to spare of [`MAX_CONNECTIONS`](Self::MAX_CONNECTIONS), idle connections to
     /// upstreams and a reserve, the process needs 20,000 open files, which is a common value of `ulimit -n`.
@@ -182,7 +182,7 @@ pub struct Load {
 
 /// Errors from opening a listener.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ListenError {
     #[error("cannot listen on {0}: {1}{hint}", hint = bind_hint(.1))]
     Bind(String, io::Error),
     #[error(transparent)]
@@ -213,9 +213,9 @@ pub struct Listener {
 
 impl Listener {
     /// Opens the listening socket. Must be called within a Tokio runtime.
-    pub fn bind(config: &Config) -> Result<Self, Error> {
+    pub fn bind(config: &ListenerConfig) -> Result<Self, ListenError> {
         if config.tls.is_some() && matches!(config.address, Address::Unix(_)) {
-            return Err(Error::TlsOverUnix);
+            return Err(ListenError::TlsOverUnix);
         }
         let Some(files) = &config.tls else {
             return Self::open(config, None);
@@ -228,14 +228,14 @@ impl Listener {
 
     /// Opens the listening socket with a TLS configuration from the caller, for example one whose certificates can
     /// change while the listener runs.
-    pub fn bind_tls(config: &Config, tls: ServerConfig) -> Result<Self, Error> {
+    pub fn bind_tls(config: &ListenerConfig, tls: ServerConfig) -> Result<Self, ListenError> {
         Self::open(config, Some(Acceptor::new(tls)))
     }
 
-    fn open(config: &Config, tls: Option<Arc<Acceptor>>) -> Result<Self, Error> {
+    fn open(config: &ListenerConfig, tls: Option<Arc<Acceptor>>) -> Result<Self, ListenError> {
         let address = &config.address;
         let socket =
-            Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
+            Socket::bind(address).map_err(|error| ListenError::Bind(address.to_string(), error))?;
         let state = Arc::default();
         Ok(Self {
             configured: address.clone(),
@@ -409,7 +409,7 @@ mod tests {
     async fn an_address_in_use_is_reported_with_advice() {
         let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp(other.local_addr().unwrap());
-        let error = Listener::bind(&Config::at(address)).unwrap_err().to_string();
+        let error = Listener::bind(&ListenerConfig::at(address)).unwrap_err().to_string();
         assert!(error.ends_with("or listen on another one"), "{error}");
     }
 

@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use super::Tls;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TlsError {
     #[error("cannot read {0}: {1}")]
     Read(String, pem::Error),
     #[error("{0} is not a regular file")]
@@ -55,32 +55,32 @@ impl TlsReloader {
     ///
     /// # Errors
     /// Returns an error if the files cannot be read, or if the key does not match the certificate.
-    pub fn reload(&self) -> Result<(), Error> {
+    pub fn reload(&self) -> Result<(), TlsError> {
         let acceptor = TlsAcceptor::from(Arc::new(read(&self.files)?));
         *self.acceptor.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
         Ok(())
     }
 }
 
-pub(super) fn read(files: &Tls) -> Result<ServerConfig, Error> {
+pub(super) fn read(files: &Tls) -> Result<ServerConfig, TlsError> {
     let Tls { certificate, key } = files;
     let chain = CertificateDer::pem_reader_iter(open(certificate)?)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| Error::Read(name(certificate), error))?;
+        .map_err(|error| TlsError::Read(name(certificate), error))?;
     if chain.is_empty() {
-        return Err(Error::Empty(name(certificate), "certificate"));
+        return Err(TlsError::Empty(name(certificate), "certificate"));
     }
     let private_key = PrivateKeyDer::from_pem_reader(open(key)?).map_err(|error| {
         if matches!(error, pem::Error::NoItemsFound) {
-            return Error::Empty(name(key), "private key");
+            return TlsError::Empty(name(key), "private key");
         }
-        Error::Read(name(key), error)
+        TlsError::Read(name(key), error)
     })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private_key));
-    let mut config = config.map_err(|source| Error::Unusable {
+    let mut config = config.map_err(|source| TlsError::Unusable {
         certificate: name(certificate),
         key: name(key),
         source,
@@ -90,10 +90,10 @@ pub(super) fn read(files: &Tls) -> Result<ServerConfig, Error> {
 }
 
 /// Opens a regular file. Other files are rejected, because opening a pipe could block forever.
-fn open(path: &Path) -> Result<BufReader<File>, Error> {
-    let unreadable = |error| Error::Read(name(path), pem::Error::Io(error));
+fn open(path: &Path) -> Result<BufReader<File>, TlsError> {
+    let unreadable = |error| TlsError::Read(name(path), pem::Error::Io(error));
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(Error::NotAFile(name(path)));
+        return Err(TlsError::NotAFile(name(path)));
     }
     Ok(BufReader::new(File::open(path).map_err(unreadable)?))
 }

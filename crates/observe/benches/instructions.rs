@@ -61,7 +61,7 @@ impl Body for Chunks {
 
 /// Passes chunks through the tee, and drains the channel after every hundred.
 fn pass_tee(count: usize) {
-    let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+    let channel = Arc::new(ObservationChannel::new(tee::ChannelConfig::default()));
     let (mut batch, mut cx) = (Batch::default(), Context::from_waker(Waker::noop()));
     for group in groups(count) {
         let chunks = Chunks(group.into_iter().map(Bytes::from).collect());

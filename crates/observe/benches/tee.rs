@@ -199,7 +199,7 @@ fn wait_for(count: &AtomicU64, target: u64) {
 }
 
 fn channel(group: &mut Group<'_>, chunks: u64) {
-    let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+    let channel = Arc::new(ObservationChannel::new(tee::ChannelConfig::default()));
     let arrived = Arc::<AtomicU64>::default();
     let stop = Arc::<AtomicBool>::default();
     let drain = thread::spawn({

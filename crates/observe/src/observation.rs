@@ -11,7 +11,7 @@ use crate::observer::Observer;
 use crate::tee::{self, ObservationChannel};
 use tokengauge_measure::record::Record;
 use tokengauge_telemetry::{
-    Config, Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus,
+    Instruments, MetricsReader, SnapshotSource, StateSnapshot, TelemetryConfig, prometheus,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
@@ -34,7 +34,7 @@ impl Observation {
     /// # Errors
     /// Fails if the operating system cannot start a thread.
     pub fn start(on_record: impl Fn(&Record) + Send + 'static) -> io::Result<Self> {
-        let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+        let channel = Arc::new(ObservationChannel::new(tee::ChannelConfig::default()));
         let limiter = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         // The observer updates the instruments, and gauges read the observer. The weak reference avoids a reference
         // cycle.
@@ -46,7 +46,7 @@ impl Observation {
                 None => collect(StateSnapshot::default()),
             }
         });
-        let (config, _) = Config::from_env(|_| None);
+        let (config, _) = TelemetryConfig::from_env(|_| None);
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(on_record) };

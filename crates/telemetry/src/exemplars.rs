@@ -14,7 +14,7 @@ use opentelemetry::KeyValue;
 use rustc_hash::FxHashMap;
 
 use crate::catalog::Metric;
-use crate::config::{Config, ExemplarFilter, Signal};
+use crate::config::{ExemplarFilter, Signal, TelemetryConfig};
 use crate::sampling::Sampler;
 use crate::span;
 use tokengauge_measure::record::Record;
@@ -81,7 +81,7 @@ struct ActiveRecorder<'a> {
 }
 
 impl Exemplars {
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &TelemetryConfig) -> Self {
         let eligible = match config.exemplars {
             ExemplarFilter::AlwaysOff => ExemplarPolicy::None,
             ExemplarFilter::AlwaysOn => ExemplarPolicy::All,
@@ -223,7 +223,7 @@ mod tests {
     const BOUNDS: &[f64] = &[0.5, 1.5];
 
     fn exemplars(variables: &[(&str, &str)]) -> Exemplars {
-        let (config, problems) = Config::from_env(|name| {
+        let (config, problems) = TelemetryConfig::from_env(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         });

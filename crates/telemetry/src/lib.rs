@@ -37,7 +37,7 @@ pub mod telemetry;
 #[cfg(test)]
 mod testing;
 
-pub use config::{Config, SettingWarning};
+pub use config::{SettingWarning, TelemetryConfig};
 pub use instruments::{Component, Instruments, LiveInstruments};
 pub use line_writer::{LineCounters, LineCounts};
 pub use metrics_reader::{MetricsReader, MetricsSnapshot};

@@ -29,7 +29,7 @@ use opentelemetry_sdk::resource::{ResourceDetector, TelemetryResourceDetector};
 
 use crate::catalog::state::{Current, Registrar};
 use crate::catalog::{self, Kind, SCOPE};
-use crate::config::{self, Config};
+use crate::config::{self, TelemetryConfig};
 use crate::exemplars::{ExemplarSnapshot, Exemplars};
 use crate::export_counters::{ExportCounters, Signal};
 use crate::series_limits;
@@ -104,7 +104,7 @@ struct Readers {
 
 impl MetricsReader {
     pub(super) fn new(
-        config: &Config,
+        config: &TelemetryConfig,
         readings: SnapshotSource,
         (overflowed, exemplars): (Arc<AtomicU64>, Arc<Exemplars>),
     ) -> (Self, Meter) {
@@ -230,7 +230,7 @@ fn stream(instrument: &Instrument) -> Option<Stream> {
     stream.build().ok()
 }
 
-fn resource(config: &Config) -> Resource {
+fn resource(config: &TelemetryConfig) -> Resource {
     let given = config.resource.iter();
     Resource::builder_empty()
         .with_attributes(

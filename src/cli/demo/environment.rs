@@ -119,8 +119,8 @@ fn default_or_any(default: u16) -> SocketAddr {
     }
 }
 
-fn export_config(otlp: SocketAddr) -> tokengauge_telemetry::Config {
-    let mut config = tokengauge_telemetry::Config::default();
+fn export_config(otlp: SocketAddr) -> tokengauge_telemetry::TelemetryConfig {
+    let mut config = tokengauge_telemetry::TelemetryConfig::default();
     config.metrics.endpoint = Some(format!("http://{otlp}/v1/metrics"));
     config.traces.endpoint = Some(format!("http://{otlp}/v1/traces"));
     config.metric_interval = METRIC_INTERVAL;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::file;
-use tokengauge_measure::drift::{Baseline, Config, SavedBaseline};
+use tokengauge_measure::drift::{Baseline, DriftConfig, SavedBaseline};
 use tokengauge_types::bounded::Int;
 use tokengauge_types::serde_as_str;
 
@@ -26,7 +26,7 @@ pub struct WorkloadDrift {
     /// admin port (write `./first` for a file of that name), or `off`.
     pub baseline: BaselineChoice,
     /// Latest requests that are compared, and size of the baseline `first`.
-    pub sample_size: Int<200, 10_000, { Config::DEFAULT_EXCHANGES as u64 }>,
+    pub sample_size: Int<200, 10_000, { DriftConfig::DEFAULT_EXCHANGES as u64 }>,
 }
 
 /// A keyword or a path. A file with the name of a keyword must be written as `./first`.
@@ -65,7 +65,7 @@ impl fmt::Display for BaselineChoice {
 
 serde_as_str!(BaselineChoice, { "type": "string", "format": "word or path" });
 
-pub fn resolve(written: &WorkloadDrift, errors: &mut ErrorCollector) -> Config {
+pub fn resolve(written: &WorkloadDrift, errors: &mut ErrorCollector) -> DriftConfig {
     let baseline = match &written.baseline {
         BaselineChoice::Off => Baseline::Off,
         BaselineChoice::First => Baseline::First,
@@ -79,7 +79,7 @@ pub fn resolve(written: &WorkloadDrift, errors: &mut ErrorCollector) -> Config {
             }
         },
     };
-    Config { baseline, exchanges: written.sample_size.get() }
+    DriftConfig { baseline, exchanges: written.sample_size.get() }
 }
 
 fn load(path: &Path) -> Result<SavedBaseline, String> {

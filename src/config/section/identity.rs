@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{List, Spanned};
-use crate::forward::identity::{self, Config};
+use crate::forward::identity::{self, IdentityConfig};
 
 /// Maximum number of headers for one value. The application or a gateway in front of the proxy sets the value, so a
 /// longer list is a mistake.
@@ -34,8 +34,8 @@ pub struct Source {
     pub hash: bool,
 }
 
-pub fn resolve(written: &mut Identity, errors: &mut ErrorCollector) -> Config {
-    Config {
+pub fn resolve(written: &mut Identity, errors: &mut ErrorCollector) -> IdentityConfig {
+    IdentityConfig {
         tenant: source(&mut written.tenant, "identity.tenant.headers", errors),
         session: source(&mut written.session, "identity.session.headers", errors),
         variant: source(&mut written.variant, "identity.variant.headers", errors),
@@ -46,7 +46,7 @@ fn source(
     written: &mut Option<Source>,
     key: &str,
     errors: &mut ErrorCollector,
-) -> Option<identity::Source> {
+) -> Option<identity::IdentitySource> {
     let Source { headers: list, hash } = written.as_mut()?;
     let hint = "name the header, such as `headers: [x-tenant-id]`";
     errors.required(list, (NodeId::ROOT, key), hint);
@@ -67,7 +67,7 @@ fn source(
             Err(message) => errors.add(*node, message),
         }
     }
-    Some(identity::Source { headers, hash: *hash })
+    Some(identity::IdentitySource { headers, hash: *hash })
 }
 
 fn header(text: &str, hash: bool) -> Result<HeaderName, String> {

@@ -10,7 +10,7 @@ use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{List, Spanned};
 use crate::config::value::{Address, FilePath, ListenAddr};
 use crate::config::{RunArgs, Secret, file};
-use tokengauge_listen::{self as listen, Config};
+use tokengauge_listen::{self as listen, ListenerConfig};
 use tokengauge_types::bounded::{HOUR, Int, MINUTE, SECOND, Time, millis};
 
 /// Default listen address. On this loopback address, other machines cannot reach the proxy.
@@ -34,23 +34,24 @@ pub struct Listener {
     /// Maximum open connections. For a further one, the connection that has waited longest for a request is closed and
     /// counted in `tokengauge.self.connections.evicted`. If every connection has a request, new ones wait in the
     /// kernel's backlog.
-    pub max_connections: Option<Int<1, 1_000_000, { Config::MAX_CONNECTIONS as u64 }>>,
+    pub max_connections: Option<Int<1, 1_000_000, { ListenerConfig::MAX_CONNECTIONS as u64 }>>,
     /// Maximum requests in flight, including WebSockets. Where `max_connections` is set, its value is the default.
     /// Further ones get status 503 with `Retry-After: 1`, except those of [small clients](#fair-share-of-requests).
-    pub max_requests: Option<Int<1, 1_000_000, { Config::MAX_REQUESTS as u64 }>>,
+    pub max_requests: Option<Int<1, 1_000_000, { ListenerConfig::MAX_REQUESTS as u64 }>>,
     /// Maximum time to receive the headers of an HTTP/1 request.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
-    pub request_header_timeout: Time<100, { 10 * MINUTE }, { millis(Config::HEAD_TIMEOUT) }>,
+    pub request_header_timeout:
+        Time<100, { 10 * MINUTE }, { millis(ListenerConfig::HEAD_TIMEOUT) }>,
     /// Maximum time between two pieces of a request body. For gRPC and AWS event streams over HTTP/2, ten times as
     /// long, and each part of the response starts the time again.
-    pub request_body_timeout: Time<100, HOUR, { millis(Config::BODY_TIMEOUT) }>,
+    pub request_body_timeout: Time<100, HOUR, { millis(ListenerConfig::BODY_TIMEOUT) }>,
     /// Maximum time in which a client reads nothing of the data that waits for it. Then the proxy ends the response,
     /// HTTP/2 stream or WebSocket. A client that reads 64 KiB in this time is not ended. nginx has the same default.
     // Below 100 ms, a lost packet on a slow line would end a response.
-    pub send_timeout: Time<100, HOUR, { millis(Config::SEND_TIMEOUT) }>,
+    pub send_timeout: Time<100, HOUR, { millis(ListenerConfig::SEND_TIMEOUT) }>,
     /// How long a connection without a request stays open. Keep it above the idle timeout of a load balancer in front
     /// (60 s by default at AWS, Azure and nginx), or it sometimes responds 502.
-    pub idle_timeout: Time<SECOND, HOUR, { millis(Config::IDLE_TIMEOUT) }>,
+    pub idle_timeout: Time<SECOND, HOUR, { millis(ListenerConfig::IDLE_TIMEOUT) }>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -89,7 +90,7 @@ pub fn resolve(
     File { listeners: written, admin, .. }: &mut File,
     layers: Layers<'_>,
     errors: &mut ErrorCollector,
-) -> Vec<Config> {
+) -> Vec<ListenerConfig> {
     if written.as_ref().is_some_and(|list| list.written_len() == 0) {
         let message = format!("the list is empty; add a listener, or remove this key for {LISTEN}");
         errors.add_key(NodeId::ROOT, "listeners", message);
@@ -120,7 +121,7 @@ pub fn resolve(
 /// Enables TLS on all TCP listeners. Unix sockets stay without TLS, and a warning lists them.
 fn apply_tls<'a>(
     tls: &listen::Tls,
-    listeners: impl Iterator<Item = (&'a mut Spanned<Listener>, &'a mut Config)>,
+    listeners: impl Iterator<Item = (&'a mut Spanned<Listener>, &'a mut ListenerConfig)>,
     errors: &mut ErrorCollector,
 ) {
     let mut has_tcp = false;
@@ -162,7 +163,7 @@ fn tls_flags(args: &RunArgs, errors: &mut ErrorCollector) -> Option<listen::Tls>
 }
 
 /// Resolves all listeners, and removes the invalid ones.
-fn resolve_all(list: &mut List<Listener>, errors: &mut ErrorCollector) -> Vec<Config> {
+fn resolve_all(list: &mut List<Listener>, errors: &mut ErrorCollector) -> Vec<ListenerConfig> {
     let mut listeners = Vec::new();
     list.retain_mut(|Spanned { value, node }| {
         let listener = listener(value, *node, errors);
@@ -173,7 +174,11 @@ fn resolve_all(list: &mut List<Listener>, errors: &mut ErrorCollector) -> Vec<Co
     listeners
 }
 
-fn listener(value: &mut Listener, node: NodeId, errors: &mut ErrorCollector) -> Option<Config> {
+fn listener(
+    value: &mut Listener,
+    node: NodeId,
+    errors: &mut ErrorCollector,
+) -> Option<ListenerConfig> {
     let tls = value.tls.as_ref().and_then(|tls| {
         let hint = "name a PEM file";
         let certificate = errors.required(&tls.certificate, (node, "tls.certificate"), hint);
@@ -182,8 +187,8 @@ fn listener(value: &mut Listener, node: NodeId, errors: &mut ErrorCollector) -> 
     });
     let hint = "write the address to listen on, such as `address: 127.0.0.1:4000`";
     let address = errors.required(&value.address, (node, "address"), hint)?.0.clone();
-    let default = value.max_connections.map_or(Config::MAX_REQUESTS, Int::get);
-    Some(Config {
+    let default = value.max_connections.map_or(ListenerConfig::MAX_REQUESTS, Int::get);
+    Some(ListenerConfig {
         tls,
         max_connections: value.max_connections.get_or_insert_default().get(),
         max_requests: value.max_requests.get_or_insert(Int::within(default)).get(),
@@ -193,13 +198,13 @@ fn listener(value: &mut Listener, node: NodeId, errors: &mut ErrorCollector) -> 
         idle_timeout: value.idle_timeout.get(),
         // The routes answer and record requests beyond the limits of headers.
         marks_large_headers: true,
-        ..Config::at(address)
+        ..ListenerConfig::at(address)
     })
 }
 
 /// Returns the error for the first address that is used twice. Port 0 may be used twice, because each listener gets a
 /// free port.
-fn duplicate_address(listeners: &[Config], admin: SocketAddr) -> Option<String> {
+fn duplicate_address(listeners: &[ListenerConfig], admin: SocketAddr) -> Option<String> {
     let is_ephemeral =
         |address: &listen::Address| matches!(address, listen::Address::Tcp(tcp) if tcp.port() == 0);
     let admin = listen::Address::Tcp(admin);

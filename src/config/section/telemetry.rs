@@ -91,14 +91,14 @@ impl RequestLog {
         written: &mut Option<Self>,
         args: &RunArgs,
         errors: &mut ErrorCollector,
-    ) -> Option<request_log::Config> {
+    ) -> Option<request_log::RequestLogConfig> {
         if let Some(flag) = &args.request_log {
             written.get_or_insert_default().path = Some(flag.clone());
         }
         let log = written.as_ref()?;
         let hint = "write the path of a file, or stdout";
         let path = errors.required(&log.path, (NodeId::ROOT, "request_log.path"), hint)?;
-        Some(request_log::Config { destination: path.clone(), rotate: log.rotate })
+        Some(request_log::RequestLogConfig { destination: path.clone(), rotate: log.rotate })
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Upstream {
     /// The metrics endpoint of the engine behind this upstream. Not scraped by default.
     pub engine_metrics: Option<EngineMetrics>,
     /// When the engine behind this upstream counts as warm. Without this key, warm-up is not tracked.
-    pub warmup: Option<warm::Config>,
+    pub warmup: Option<warm::WarmupConfig>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -71,16 +71,16 @@ pub struct EngineMetrics {
     pub engine: EngineChoice,
     /// Scrape interval. Values expire after three intervals plus `scrape_timeout`.
     // Engines do not update their numbers more often than once per second. Queues change within 5 min.
-    pub scrape_interval: Time<SECOND, { 5 * MINUTE }, { millis(scrape::Config::INTERVAL) }>,
+    pub scrape_interval: Time<SECOND, { 5 * MINUTE }, { millis(scrape::ScrapeConfig::INTERVAL) }>,
     /// Maximum time for a complete response.
     // Below 100 ms, 1 MB over a slow line always fails. A page older than a minute does not describe the present.
-    pub scrape_timeout: Time<100, MINUTE, { millis(scrape::Config::TIMEOUT) }>,
+    pub scrape_timeout: Time<100, MINUTE, { millis(scrape::ScrapeConfig::TIMEOUT) }>,
 }
 
 impl Default for EngineMetrics {
     fn default() -> Self {
         Self {
-            url: PathOrUrl::Path(scrape::Config::PATH.to_owned()),
+            url: PathOrUrl::Path(scrape::ScrapeConfig::PATH.to_owned()),
             engine: EngineChoice(None),
             scrape_interval: Time::default(),
             scrape_timeout: Time::default(),
@@ -92,8 +92,8 @@ impl Default for EngineMetrics {
 #[derive(Default)]
 pub struct Upstreams {
     pub all: Vec<UpstreamConfig>,
-    pub scrapes: Vec<scrape::Config>,
-    pub warm: Vec<(Label, warm::Config)>,
+    pub scrapes: Vec<scrape::ScrapeConfig>,
+    pub warm: Vec<(Label, warm::WarmupConfig)>,
 }
 
 pub fn resolve(written: &mut Option<Map<Upstream>>, errors: &mut ErrorCollector) -> Upstreams {
@@ -145,7 +145,7 @@ fn with_defaults(name: Label, url: Url) -> UpstreamConfig {
     UpstreamConfig { base_path, ..UpstreamConfig::new(name, tls, &host, port) }
 }
 
-fn scrape(upstream: &UpstreamConfig, written: &mut EngineMetrics) -> scrape::Config {
+fn scrape(upstream: &UpstreamConfig, written: &mut EngineMetrics) -> scrape::ScrapeConfig {
     let UpstreamConfig { tls, host, port, .. } = upstream;
     let url = match &written.url {
         PathOrUrl::Url(url) => url.clone(),
@@ -157,7 +157,7 @@ fn scrape(upstream: &UpstreamConfig, written: &mut EngineMetrics) -> scrape::Con
         written.url = PathOrUrl::Path(url.base_path.clone());
     }
     let server = with_defaults(upstream.name.clone(), url);
-    scrape::Config {
+    scrape::ScrapeConfig {
         upstream: upstream.name.clone(),
         to: UpstreamConfig { ca_file: upstream.ca_file.clone(), ..server },
         engine: written.engine.0,

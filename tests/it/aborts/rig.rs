@@ -53,10 +53,11 @@ impl Rig {
         collector: Collector,
         endpoint: Option<String>,
     ) -> Self {
-        let (config, problems) = tokengauge_telemetry::Config::from_env(|name| match name {
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" => endpoint.clone(),
-            _ => None,
-        });
+        let (config, problems) =
+            tokengauge_telemetry::TelemetryConfig::from_env(|name| match name {
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" => endpoint.clone(),
+                _ => None,
+            });
         assert!(problems.is_empty());
         let observing = Arc::<OnceLock<Weak<Observer>>>::default();
         let current = Arc::clone(&observing);

@@ -144,16 +144,16 @@ pub struct Proxy {
 
 /// Settings of a proxy that a test can change.
 pub struct Setup {
-    pub listen: tokengauge_listen::Config,
+    pub listen: tokengauge_listen::ListenerConfig,
     /// By default the runtime of the test, so that [`settle`] also lets the tasks of the proxy run.
     pub workers: Workers,
     pub upstream: forward::UpstreamConfig,
-    pub tee: tee::Config,
+    pub tee: tee::ChannelConfig,
     pub prefix: String,
     pub admission: Option<ConcurrencyLimit>,
     pub trace: TraceHeaders,
     pub propagation: Propagation,
-    pub identity: identity::Config,
+    pub identity: identity::IdentityConfig,
     /// Time between two tokens, and time before the first one, from which a stream is stalled.
     pub inter_token_after: Duration,
     pub first_token_after: Duration,
@@ -164,18 +164,20 @@ impl Setup {
         let name = Label::from_trusted("backend");
         let host = upstream.ip().to_string();
         Self {
-            listen: tokengauge_listen::Config {
+            listen: tokengauge_listen::ListenerConfig {
                 marks_large_headers: true,
-                ..tokengauge_listen::Config::at(Address::Tcp("127.0.0.1:0".parse().unwrap()))
+                ..tokengauge_listen::ListenerConfig::at(Address::Tcp(
+                    "127.0.0.1:0".parse().unwrap(),
+                ))
             },
             workers: Workers::current(),
             upstream: forward::UpstreamConfig::new(name, false, &host, upstream.port()),
-            tee: tee::Config::default(),
+            tee: tee::ChannelConfig::default(),
             prefix: String::new(),
             admission: None,
             trace: TraceHeaders::default(),
             propagation: Propagation::default(),
-            identity: identity::Config::default(),
+            identity: identity::IdentityConfig::default(),
             inter_token_after: Duration::from_secs(2),
             first_token_after: Duration::from_secs(30),
         }
@@ -272,7 +274,7 @@ impl Proxy {
         let table = RouteMatcher::new(vec![route]).unwrap();
         let upstreams = vec![Arc::clone(&self.upstream)];
         let before = self.ways.load_full();
-        let identity = Identity::new(identity::Config::default(), b"");
+        let identity = Identity::new(identity::IdentityConfig::default(), b"");
         let ways = Arc::new(RouteTable::new(table, upstreams, identity, Some(&before)));
         self.ways.store(Arc::clone(&ways));
         ways.apply_limits(&before);

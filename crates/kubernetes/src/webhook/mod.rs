@@ -62,7 +62,7 @@ pub enum CertificateSource {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Listen(#[from] tokengauge_listen::Error),
+    Listen(#[from] tokengauge_listen::ListenError),
     #[error("cannot configure TLS: {0}")]
     Tls(#[from] rustls::Error),
 }

@@ -120,7 +120,7 @@ pub fn serve_reviews(
     address: SocketAddr,
     tls: ServerConfig,
     webhook: Arc<WebhookService>,
-) -> Result<ServerHandle, tokengauge_listen::Error> {
+) -> Result<ServerHandle, tokengauge_listen::ListenError> {
     let listener = Listener::bind_tls(&config(address, MAX_CONNECTIONS), tls)?;
     let reviewer = Arc::clone(&webhook);
     let service = ServiceBuilder::new()
@@ -147,17 +147,17 @@ pub fn serve_reviews(
 pub fn serve_admin(
     address: SocketAddr,
     admin: Arc<AdminService>,
-) -> Result<ServerHandle, tokengauge_listen::Error> {
+) -> Result<ServerHandle, tokengauge_listen::ListenError> {
     let listener = Listener::bind(&config(address, MAX_ADMIN_CONNECTIONS))?;
     Ok(serve(listener, address, move |request| std::future::ready(admin.respond(&request))))
 }
 
-fn config(address: SocketAddr, max_connections: usize) -> tokengauge_listen::Config {
-    tokengauge_listen::Config {
+fn config(address: SocketAddr, max_connections: usize) -> tokengauge_listen::ListenerConfig {
+    tokengauge_listen::ListenerConfig {
         max_connections,
         head_timeout: HEADER_TIMEOUT,
         send_timeout: HEADER_TIMEOUT,
-        ..tokengauge_listen::Config::at(Address::Tcp(address))
+        ..tokengauge_listen::ListenerConfig::at(Address::Tcp(address))
     }
 }
 

@@ -37,7 +37,7 @@ use tokengauge_types::label_enum;
 
 /// Configuration of the comparison.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct DriftConfig {
     pub baseline: Baseline,
     /// Number of latest requests per model key (provider, model, route and proxy position) that are compared with the
     /// baseline. A baseline of kind `first` has the same number of requests.
@@ -51,7 +51,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Baseline {
     Off,
-    /// The first [`Config::exchanges`] requests of each model key since the process start.
+    /// The first [`DriftConfig::exchanges`] requests of each model key since the process start.
     First,
     /// The requests of the previous day. Days are periods of 24 h since the process start, so that clock changes do not
     /// make a day shorter or longer.
@@ -63,13 +63,13 @@ pub enum Baseline {
     },
 }
 
-impl Config {
+impl DriftConfig {
     /// Default number of requests. Chance alone then yields an index of 0.02, well below 0.1, the usual threshold for a
     /// change.
     pub const DEFAULT_EXCHANGES: usize = 1_000;
 }
 
-impl Default for Config {
+impl Default for DriftConfig {
     fn default() -> Self {
         Self { baseline: Baseline::First, exchanges: Self::DEFAULT_EXCHANGES }
     }
@@ -119,17 +119,17 @@ label_enum! {
 /// Lengths of each model key (provider, model, route and proxy position), for at most [`MAX_MODEL_KEYS`] keys. Further
 /// keys are not compared, because an index of several models together would follow the mix of models.
 ///
-/// A model key takes 14 KiB by default, and 11 to 80 KiB depending on [`Config::exchanges`]. The maximum number of keys
+/// A model key takes 14 KiB by default, and 11 to 80 KiB depending on [`DriftConfig::exchanges`]. The maximum number of keys
 /// takes 3.5 MiB by default.
 #[derive(Debug, Default)]
 pub struct Drift {
-    config: Config,
+    config: DriftConfig,
     models: FxHashMap<ModelKey, [Track; Direction::ALL.len()]>,
 }
 
 impl Drift {
     /// Applies a configuration. If the configuration differs from the current one, all lengths are discarded.
-    pub fn replace(&mut self, config: Config) {
+    pub fn replace(&mut self, config: DriftConfig) {
         if self.config != config {
             *self = Self { config, models: FxHashMap::default() };
         }
@@ -230,7 +230,7 @@ enum Reference {
 }
 
 impl Track {
-    fn new(config: &Config, model_key: &ModelKey, direction: Direction) -> Self {
+    fn new(config: &DriftConfig, model_key: &ModelKey, direction: Direction) -> Self {
         let reference = match &config.baseline {
             // While the comparison is off, no lengths are recorded.
             Baseline::Off => Reference::Saved(None),

@@ -17,7 +17,7 @@ fn model_key(model: &str) -> ModelKey {
 
 fn drift(baseline: Baseline, exchanges: usize) -> Drift {
     let mut drift = Drift::default();
-    drift.replace(Config { baseline, exchanges });
+    drift.replace(DriftConfig { baseline, exchanges });
     drift
 }
 
@@ -179,9 +179,9 @@ fn an_invalid_baseline_file_is_rejected_with_reason_and_remedy() {
 fn changed_settings_start_again_and_equal_ones_change_nothing() {
     let mut drift = drift(Baseline::First, 300);
     record(&mut drift, 0, 10, 1);
-    drift.replace(Config { baseline: Baseline::First, exchanges: 300 });
+    drift.replace(DriftConfig { baseline: Baseline::First, exchanges: 300 });
     assert_eq!(length_reading(&mut drift, 0).baseline, 10);
-    drift.replace(Config::default());
+    drift.replace(DriftConfig::default());
     assert_eq!(drift.reading(at(0)), Reading::default());
 }
 

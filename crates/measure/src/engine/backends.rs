@@ -20,7 +20,7 @@ pub struct Backend {
     /// Age from which the engine's metrics are ignored as stale. `None` if the proxy does not scrape this backend.
     pub stale_after: Option<Duration>,
     /// Warm-up detection; `None` if it is off.
-    pub warm: Option<warm::Config>,
+    pub warm: Option<warm::WarmupConfig>,
 }
 
 impl Backend {
@@ -377,7 +377,7 @@ mod tests {
         let mut backends = Backends::default();
         backends.replace(vec![Backend {
             stale_after: None,
-            warm: Some(warm::Config::default()),
+            warm: Some(warm::WarmupConfig::default()),
             ..backend(&["chat"])
         }]);
         let found = backends.record_admission(MonotonicInstant::ZERO, &chat);

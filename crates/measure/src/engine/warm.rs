@@ -28,7 +28,7 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Warmup")]
-pub struct Config {
+pub struct WarmupConfig {
     /// After this long without a call, the backend has to [warm up](engine-metrics.md#cold-warming-warm) again.
     /// `warmup: {}` uses the defaults.
     // Ollama unloads a model after 5 min without requests. A second without traffic is not idleness. No cache is kept
@@ -54,7 +54,7 @@ const START_TIME_TOLERANCE: Duration = Duration::from_secs(1);
 /// Warm-up state machine of one backend.
 #[derive(Debug, Default)]
 pub struct WarmupTracker {
-    config: Config,
+    config: WarmupConfig,
     /// Number of requests in flight at the backend.
     in_flight: u32,
     /// When a request last started or ended.
@@ -78,7 +78,7 @@ struct Process {
 }
 
 impl WarmupTracker {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: WarmupConfig) -> Self {
         Self { config, ..Self::default() }
     }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn tracker() -> WarmupTracker {
-        WarmupTracker::new(Config::default())
+        WarmupTracker::new(WarmupConfig::default())
     }
 
     /// Records one successful request that starts at the second `from` and takes 1 s. Returns the warm-up state at the

@@ -8,7 +8,9 @@ use tokengauge_llm::content::{CapturePolicy, Redactor};
 use tokengauge_observe::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
 use tokengauge_telemetry::span;
-use tokengauge_telemetry::{Config, Instruments, SamplingDecision, SnapshotSource, StateSnapshot};
+use tokengauge_telemetry::{
+    Instruments, SamplingDecision, SnapshotSource, StateSnapshot, TelemetryConfig,
+};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId,
@@ -31,7 +33,7 @@ pub struct Stage {
 impl Stage {
     /// Creates the requests. `spans`: encode spans and keep exemplars, as if traces are exported.
     pub fn new(spans: bool) -> Self {
-        let (mut config, _) = Config::from_env(|_| None);
+        let (mut config, _) = TelemetryConfig::from_env(|_| None);
         if spans {
             config.exemplars = ExemplarFilter::AlwaysOn;
         }

@@ -27,7 +27,7 @@ pub struct ObserverSettings {
     pub backends: Vec<Backend>,
     /// Prices and budgets.
     pub costs: Costs,
-    pub workload_drift: drift::Config,
+    pub workload_drift: drift::DriftConfig,
 }
 
 impl ObserverSettings {
@@ -50,7 +50,7 @@ impl Default for ObserverSettings {
             contents: CapturePolicies::default(),
             backends: Vec::new(),
             costs: Costs::default(),
-            workload_drift: drift::Config::default(),
+            workload_drift: drift::DriftConfig::default(),
         }
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     impl Scene {
         /// Creates an SLO of at least 5 tokens per second, for minutes with at least two streams to `gpt-*`.
         fn new() -> Self {
-            let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+            let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
             let readings = SnapshotSource::new(StateSnapshot::default);
             let (instruments, _) =
                 Instruments::new(&config, CardinalityLimits::default(), readings);

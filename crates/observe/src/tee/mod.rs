@@ -35,7 +35,7 @@ use tokengauge_types::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// Bounds of an [`ObservationChannel`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Config {
+pub struct ChannelConfig {
     /// Number of buffers (shards). With one buffer per runtime thread, threads rarely wait for a lock.
     pub shards: usize,
     /// Maximum number of bytes of body data in all buffers together, including the data that the observer is processing.
@@ -45,7 +45,7 @@ pub struct Config {
     pub max_requests: usize,
 }
 
-impl Config {
+impl ChannelConfig {
     /// Default memory budget in bytes. At 100,000 chunks of 300 bytes per second, it holds the data of 1.5 seconds.
     pub const BUDGET_BYTES: usize = 48 << 20;
     /// Default number of requests, the same as the default limit of a listener.
@@ -54,7 +54,7 @@ impl Config {
     pub const MAX_SHARDS: usize = 16;
 }
 
-impl Default for Config {
+impl Default for ChannelConfig {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -119,7 +119,7 @@ fn thread_number() -> usize {
 }
 
 impl ObservationChannel {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: ChannelConfig) -> Self {
         let shards = config.shards.max(1);
         // One more share than there are shards, for the batch that the observer is processing.
         let budget = config.budget_bytes / (shards + 1);

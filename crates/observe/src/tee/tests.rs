@@ -9,7 +9,7 @@ use tokengauge_types::event::{
 use tokengauge_types::label::Name;
 
 pub(super) fn channel(budget_bytes: usize) -> Arc<ObservationChannel> {
-    Arc::new(ObservationChannel::new(Config { shards: 1, budget_bytes, max_requests: 8 }))
+    Arc::new(ObservationChannel::new(ChannelConfig { shards: 1, budget_bytes, max_requests: 8 }))
 }
 
 pub(super) fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
@@ -225,7 +225,7 @@ fn report_all(observer: &RequestObserver, header: &str) {
 fn all_events_of_max_requests_have_room_without_a_body_budget() {
     const MAX: usize = 9;
     for (shards, header) in [(1, "short"), (3, "short"), (1, &"long".repeat(64))] {
-        let config = Config { shards, budget_bytes: 0, max_requests: MAX };
+        let config = ChannelConfig { shards, budget_bytes: 0, max_requests: MAX };
         let channel = Arc::new(ObservationChannel::new(config));
         let requests: Vec<_> = (0..MAX).map(|_| open(&channel)).collect();
         requests.iter().for_each(|request| report_all(request, header));
@@ -249,7 +249,7 @@ fn all_events_of_max_requests_have_room_without_a_body_budget() {
 
 #[test]
 fn requests_beyond_the_room_for_events_are_counted_by_their_result() {
-    let config = Config { shards: 1, budget_bytes: 1 << 20, max_requests: 0 };
+    let config = ChannelConfig { shards: 1, budget_bytes: 1 << 20, max_requests: 0 };
     let channel = Arc::new(ObservationChannel::new(config));
     for _ in 0..3 {
         let muted = open(&channel);
@@ -278,7 +278,7 @@ fn requests_beyond_the_room_for_events_are_counted_by_their_result() {
 
 #[test]
 fn results_of_muted_requests_are_bounded() {
-    let config = Config { shards: 1, budget_bytes: 0, max_requests: 0 };
+    let config = ChannelConfig { shards: 1, budget_bytes: 0, max_requests: 0 };
     let channel = Arc::new(ObservationChannel::new(config));
     let route = Arc::new(RouteFacts::for_upstream("test", "localhost", 80));
     for number in 0..5_000 {
@@ -307,7 +307,7 @@ fn bodies_by_buffer(channel: &ObservationChannel) -> Vec<Vec<u32>> {
 
 #[test]
 fn requests_use_the_buffer_of_the_thread_that_opened_them() {
-    let channel = Arc::new(ObservationChannel::new(Config {
+    let channel = Arc::new(ObservationChannel::new(ChannelConfig {
         shards: 4,
         budget_bytes: 1 << 20,
         max_requests: 8,
@@ -326,7 +326,7 @@ fn requests_use_the_buffer_of_the_thread_that_opened_them() {
 
 #[test]
 fn a_request_uses_another_buffer_if_that_of_its_thread_is_nearly_full() {
-    let config = Config { shards: 2, budget_bytes: 96 * 1024, max_requests: 8 };
+    let config = ChannelConfig { shards: 2, budget_bytes: 96 * 1024, max_requests: 8 };
     let channel = Arc::new(ObservationChannel::new(config));
     let first = open(&channel);
     copy(&first, &vec![b'x'; 20 * 1024]);
@@ -343,7 +343,7 @@ fn a_request_uses_another_buffer_if_that_of_its_thread_is_nearly_full() {
 
 #[test]
 fn a_request_uses_another_buffer_if_that_of_its_thread_has_no_room_for_events() {
-    let config = Config { shards: 2, budget_bytes: 96 * 1024, max_requests: 2 };
+    let config = ChannelConfig { shards: 2, budget_bytes: 96 * 1024, max_requests: 2 };
     let channel = Arc::new(ObservationChannel::new(config));
     let mut open: Vec<_> = std::iter::repeat_with(|| open(&channel)).take(2).collect();
     assert_eq!(channel.lost().exchanges, 0);

@@ -258,7 +258,7 @@ struct Watch {
 
 impl Watch {
     fn new() -> Self {
-        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+        let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);

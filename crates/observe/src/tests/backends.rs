@@ -25,11 +25,11 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(warm: Option<warm::Config>) -> Self {
+    fn new(warm: Option<warm::WarmupConfig>) -> Self {
         Self::with(warm, ObserverSettings::default())
     }
 
-    fn with(warm: Option<warm::Config>, settings: ObserverSettings) -> Self {
+    fn with(warm: Option<warm::WarmupConfig>, settings: ObserverSettings) -> Self {
         let backend = Backend {
             upstream: Label::from_trusted("gpu"),
             routes: vec![Label::from_trusted("default")],
@@ -92,7 +92,7 @@ impl Stage {
 
 #[test]
 fn records_warmth_of_each_call() {
-    let mut stage = Stage::new(Some(warm::Config::default()));
+    let mut stage = Stage::new(Some(warm::WarmupConfig::default()));
     let seconds = 1_000_000_000;
     let found = [3 * seconds, 1, 1, 1, 1].map(|load| stage.chat(1_000, load));
     let expected = [
@@ -109,7 +109,7 @@ fn records_warmth_of_each_call() {
 
 #[test]
 fn failures_and_other_requests_do_not_warm_up() {
-    let mut stage = Stage::new(Some(warm::Config::default()));
+    let mut stage = Stage::new(Some(warm::WarmupConfig::default()));
     for _ in 0..5 {
         assert_eq!(stage.exchange(1_000, "/api/chat", 500, 1), Some(WarmupState::Warming));
         assert_eq!(stage.exchange(1_000, "/health", 200, 1), None);
@@ -126,7 +126,7 @@ fn reports_nothing_for_untracked_backends() {
 
 #[test]
 fn counts_every_end_of_a_call() {
-    let mut stage = Stage::new(Some(warm::Config::default()));
+    let mut stage = Stage::new(Some(warm::WarmupConfig::default()));
     stage.next = 1;
     stage.report(0, ObserverEvent::RequestHead(Box::new(open("/api/chat"))), b"");
     stage.report(0, ObserverEvent::Admitted, b"");

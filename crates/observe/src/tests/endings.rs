@@ -54,7 +54,7 @@ impl Stage {
 
     /// Creates a stage with `objectives`, on which an upstream has accepted `models` before.
     pub(super) fn with(objectives: Vec<Objective>, models: &[&str]) -> Self {
-        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+        let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
         let snapshot = Arc::<Mutex<StateSnapshot>>::default();
         let current = Arc::clone(&snapshot);
         let readings = SnapshotSource::new(move || current.lock().unwrap().clone());

@@ -20,8 +20,8 @@ struct Late {
 }
 
 impl Late {
-    fn new(config: tee::Config) -> Self {
-        let (settings, _) = tokengauge_telemetry::Config::from_env(|_| None);
+    fn new(config: tee::ChannelConfig) -> Self {
+        let (settings, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
         let limits = CardinalityLimits::default();
         let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, reader) = Instruments::new(&settings, limits, readings);
@@ -120,7 +120,7 @@ fn play_failures_beside_huge_responses(late: &Late) {
 
 #[test]
 fn failures_beside_huge_responses_are_counted_with_their_errors() {
-    let config = tee::Config { shards: 2, budget_bytes: 12 << 20, max_requests: 8_192 };
+    let config = tee::ChannelConfig { shards: 2, budget_bytes: 12 << 20, max_requests: 8_192 };
     let mut late = Late::new(config);
     play_failures_beside_huge_responses(&late);
     assert!(late.channel.lost().bytes > 30 << 20, "{:?}", late.channel.lost());
@@ -140,7 +140,7 @@ fn failures_beside_huge_responses_are_counted_with_their_errors() {
 
 #[test]
 fn requests_without_room_for_their_events_are_counted_in_metrics_and_slos() {
-    let config = tee::Config { shards: 2, budget_bytes: 12 << 20, max_requests: 100 };
+    let config = tee::ChannelConfig { shards: 2, budget_bytes: 12 << 20, max_requests: 100 };
     let mut late = Late::new(config);
     play_failures_beside_huge_responses(&late);
     let muted = late.channel.lost().exchanges;
@@ -162,7 +162,7 @@ fn requests_without_room_for_their_events_are_counted_in_metrics_and_slos() {
 
 #[test]
 fn websockets_and_rejected_requests_without_room_are_counted() {
-    let config = tee::Config { shards: 1, budget_bytes: 1 << 20, max_requests: 0 };
+    let config = tee::ChannelConfig { shards: 1, budget_bytes: 1 << 20, max_requests: 0 };
     let mut late = Late::new(config);
     let socket = late.open("/v1/realtime", 100);
     respond(&socket, 110, 101);
@@ -183,7 +183,7 @@ fn websockets_and_rejected_requests_without_room_are_counted() {
 
 #[test]
 fn a_panic_at_the_end_of_a_request_does_not_prevent_its_count() {
-    let mut late = Late::new(tee::Config::default());
+    let mut late = Late::new(tee::ChannelConfig::default());
     late.requests.set_tcp_info_query(Box::new(|_| panic!("a fault in a query")));
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
     let mut request = open("/v1/chat/completions");

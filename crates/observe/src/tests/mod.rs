@@ -37,7 +37,7 @@ use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name
 
 /// In-flight requests, and the records that they will produce.
 pub(super) fn recording(settings: ObserverSettings) -> (InFlightRequests, Arc<Mutex<Vec<Record>>>) {
-    let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+    let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, _) = Instruments::new(&config, CardinalityLimits::default(), readings);
     let records = Arc::<Mutex<Vec<Record>>>::default();
@@ -656,7 +656,7 @@ fn reports_truncated_tool_arguments() {
 
 #[test]
 fn panic_in_a_sink_affects_one_exchange() {
-    let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+    let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, collector) =
         Instruments::new(&config, CardinalityLimits::default(), readings);

@@ -23,7 +23,7 @@ fn requests() -> (InFlightRequests, mpsc::Receiver<Record>) {
 }
 
 fn requests_with(settings: ObserverSettings) -> (InFlightRequests, mpsc::Receiver<Record>) {
-    let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+    let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
     let limits = CardinalityLimits::default();
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, _) = Instruments::new(&config, limits, readings);
@@ -43,7 +43,7 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
-        let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+        let channel = Arc::new(ObservationChannel::new(tee::ChannelConfig::default()));
         let (requests, records) = requests();
         let observer = Arc::new(Observer::start(Arc::clone(&channel), requests).unwrap());
         Self { channel, observer, records }
@@ -103,7 +103,7 @@ fn has_enough(pages: &[String]) -> bool {
 
 /// An observer thread with its channel, and a reader of its metrics.
 fn start_with_metrics() -> (Arc<ObservationChannel>, Arc<Observer>, MetricsReader) {
-    let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+    let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
     let limits = CardinalityLimits::default();
     let slot = Arc::<OnceLock<Arc<Observer>>>::default();
     let source = Arc::clone(&slot);
@@ -114,7 +114,7 @@ fn start_with_metrics() -> (Arc<ObservationChannel>, Arc<Observer>, MetricsReade
     let (instruments, reader) = Instruments::new(&config, limits, readings);
     let limiter = Arc::new(CardinalityLimiter::new(limits, []));
     let sinks = Sinks { instruments, record: Box::new(|_| {}) };
-    let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+    let channel = Arc::new(ObservationChannel::new(tee::ChannelConfig::default()));
     let requests = InFlightRequests::new(ObserverSettings::default(), limiter, sinks);
     let observer = Arc::new(Observer::start(Arc::clone(&channel), requests).unwrap());
     slot.set(Arc::clone(&observer)).unwrap();
@@ -231,7 +231,7 @@ fn shutdown_applies_all_events_and_may_skip_bodies() {
 #[test]
 fn backlog_is_judged_by_its_age() {
     let (mut requests, records) = requests();
-    let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+    let channel = Arc::new(ObservationChannel::new(tee::ChannelConfig::default()));
     let mut backlog = Backlog::default();
     let mut drain = |requests: &mut InFlightRequests, millis| {
         let clock = move || at(millis);
@@ -274,7 +274,7 @@ fn backlog_is_judged_by_its_age() {
 #[test]
 fn a_pause_of_the_observer_does_not_make_bodies_too_old() {
     let (mut requests, records) = requests();
-    let config = tee::Config { shards: 1, ..tee::Config::default() };
+    let config = tee::ChannelConfig { shards: 1, ..tee::ChannelConfig::default() };
     let channel = Arc::new(ObservationChannel::new(config));
     let mut backlog = Backlog::default();
     let now = Cell::new(1_000);
@@ -321,7 +321,7 @@ fn a_pause_of_the_observer_does_not_make_bodies_too_old() {
 #[test]
 fn a_drain_is_interrupted_between_two_events_and_continues() {
     let (mut requests, records) = requests();
-    let config = tee::Config { shards: 3, ..tee::Config::default() };
+    let config = tee::ChannelConfig { shards: 3, ..tee::ChannelConfig::default() };
     let channel = Arc::new(ObservationChannel::new(config));
     for _ in 0..300 {
         let exchange = channel.open(open("/v1/chat/completions"), clock::now());

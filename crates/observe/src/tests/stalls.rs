@@ -29,7 +29,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+        let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);

@@ -35,7 +35,7 @@ pub(super) struct Play {
 impl Play {
     /// Sends a GET request for an upgrade. `model` is added to the query.
     pub(super) fn get(path: &str, model: Option<&str>) -> Self {
-        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+        let (config, _) = tokengauge_telemetry::TelemetryConfig::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);

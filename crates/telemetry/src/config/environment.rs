@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use crate::config::endpoint::{Endpoint, redacted};
 use crate::config::{
-    BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, Protocol, SettingWarning,
-    SignalConfig, Temporality, TlsFiles,
+    BatchConfig, ExemplarFilter, ExportHeaders, GenAiNames, Protocol, SettingWarning, SignalConfig,
+    TelemetryConfig, Temporality, TlsFiles,
 };
 use crate::sampling::{RootSampler, Sampler};
 use tokengauge_types::url::percent_decoded;
 
-impl Config {
+impl TelemetryConfig {
     /// Reads the `OTEL_*` variables and those of this program for telemetry, such as `TOKENGAUGE_GEN_AI_NAMES`, through
     /// `get`. To apply a configuration file, the caller passes a `get` that returns the values of the file.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<SettingWarning>) {
@@ -102,7 +102,7 @@ impl Environment<'_> {
             endpoint,
             protocol: protocol.unwrap_or_default(),
             headers: ExportHeaders(headers),
-            timeout: self.millis(&name("TIMEOUT")).unwrap_or(Config::TIMEOUT),
+            timeout: self.millis(&name("TIMEOUT")).unwrap_or(TelemetryConfig::TIMEOUT),
             gzip: self
                 .keyword(&name("COMPRESSION"), [("gzip", true), ("none", false)])
                 .unwrap_or(false),
@@ -240,13 +240,13 @@ impl Environment<'_> {
 
     fn max_request_bytes(&self) -> usize {
         let name = "TOKENGAUGE_OTLP_MAX_REQUEST_BYTES";
-        let expected = format!("a number from {}", Config::MIN_REQUEST_BYTES);
+        let expected = format!("a number from {}", TelemetryConfig::MIN_REQUEST_BYTES);
         self.number(name)
             .filter(|&bytes| {
-                bytes >= Config::MIN_REQUEST_BYTES
+                bytes >= TelemetryConfig::MIN_REQUEST_BYTES
                     || self.reject::<()>(name, &bytes.to_string(), &expected).is_some()
             })
-            .unwrap_or(Config::MAX_REQUEST_BYTES)
+            .unwrap_or(TelemetryConfig::MAX_REQUEST_BYTES)
     }
 
     fn sampler(&self) -> Sampler {
@@ -410,15 +410,15 @@ mod tests {
     use super::*;
     use crate::config::Signal;
 
-    fn read(variables: &[(&str, &str)]) -> (Config, Vec<String>) {
-        let (config, problems) = Config::from_env(|name| {
+    fn read(variables: &[(&str, &str)]) -> (TelemetryConfig, Vec<String>) {
+        let (config, problems) = TelemetryConfig::from_env(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         });
         (config, problems.into_iter().map(|problem| problem.variable).collect())
     }
 
-    fn quiet(variables: &[(&str, &str)]) -> Config {
+    fn quiet(variables: &[(&str, &str)]) -> TelemetryConfig {
         let (config, problems) = read(variables);
         assert!(problems.is_empty(), "{problems:?}");
         config
@@ -539,7 +539,7 @@ mod tests {
 
     #[test]
     fn generates_a_missing_instance_id() {
-        let id = |config: &Config| config.resource[2].1.clone();
+        let id = |config: &TelemetryConfig| config.resource[2].1.clone();
         let (one, other) = (id(&quiet(&[])), id(&quiet(&[])));
         assert_ne!(one, other);
         assert_eq!(one.len(), 36);
@@ -614,7 +614,7 @@ mod tests {
         ] {
             let (mut config, problems) = read(&[(variable, value)]);
             assert_eq!(problems, [variable], "{variable}={value}");
-            let mut default = Config::default();
+            let mut default = TelemetryConfig::default();
             default.resource.clear();
             config.resource.clear();
             assert_eq!(config, default, "{variable}={value}");
@@ -630,7 +630,7 @@ mod tests {
     /// Returns the endpoint for traces, and the warning if there is one: its text, and whether the value of the
     /// variable is ignored. Asserts that there is at most one warning.
     fn endpoint(variables: &[(&str, &str)]) -> (Option<String>, Option<(String, bool)>) {
-        let (config, warnings) = Config::from_env(|name| {
+        let (config, warnings) = TelemetryConfig::from_env(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         });
@@ -702,7 +702,7 @@ mod tests {
             [("authorization".to_owned(), "Bearer hunter2".to_owned())]
         );
         assert!(!format!("{config:?}").contains("hunter2"));
-        let (_, problems) = Config::from_env(|name| {
+        let (_, problems) = TelemetryConfig::from_env(|name| {
             (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| "hunter2".to_owned())
         });
         assert!(problems.iter().all(|problem| !problem.to_string().contains("hunter2")));
@@ -727,7 +727,7 @@ mod tests {
     #[test]
     fn problems_of_an_endpoint_never_show_its_credentials() {
         for endpoint in ["ftp://me:hunter2@collector", "me:hunter2@collector:4318"] {
-            let (_, problems) = Config::from_env(|name| {
+            let (_, problems) = TelemetryConfig::from_env(|name| {
                 (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.to_owned())
             });
             let problem = problems.first().unwrap().to_string();

@@ -15,10 +15,10 @@ use tokengauge_types::url::bare;
 mod endpoint;
 mod environment;
 
-/// The configuration of telemetry. [`Config::from_env`] builds the configuration from environment variables, which it
+/// The configuration of telemetry. [`TelemetryConfig::from_env`] builds the configuration from environment variables, which it
 /// reads through a function that the caller passes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct TelemetryConfig {
     /// Whether all OTLP exports are disabled. `/metrics` is still served.
     pub disabled: bool,
     /// Resource attributes, which identify this process. The first ones are `service.name`, `service.version` and
@@ -148,7 +148,7 @@ pub struct SettingWarning {
     pub is_ignored: bool,
 }
 
-impl Config {
+impl TelemetryConfig {
     /// Default interval between metric exports. OpenTelemetry's default of 60 s is too long for alerts on tokens per
     /// second.
     pub const METRIC_INTERVAL: Duration = Duration::from_secs(10);
@@ -214,7 +214,7 @@ impl Config {
     }
 }
 
-impl Default for Config {
+impl Default for TelemetryConfig {
     /// Returns the configuration for an environment without variables.
     fn default() -> Self {
         Self::from_env(|_| None).0
@@ -227,7 +227,7 @@ impl Default for SignalConfig {
             endpoint: None,
             protocol: Protocol::default(),
             headers: ExportHeaders::default(),
-            timeout: Config::TIMEOUT,
+            timeout: TelemetryConfig::TIMEOUT,
             gzip: false,
             tls: TlsFiles::default(),
             proxy: None,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 
-use crate::Config;
+use crate::TelemetryConfig;
 use crate::attributes::{
     budget_attributes, label, pair, route_attributes, series_attributes, sorted, with, word,
 };
@@ -79,7 +79,7 @@ impl Instruments {
     /// Creates all instruments, and the metrics reader for [`crate::Telemetry`]. `limits` must be the limits of the
     /// [`CardinalityLimiter`] that [`Self::record_end`] gets.
     pub fn new(
-        config: &Config,
+        config: &TelemetryConfig,
         limits: CardinalityLimits,
         readings: SnapshotSource,
     ) -> (Arc<Self>, MetricsReader) {

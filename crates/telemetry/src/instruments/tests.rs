@@ -274,7 +274,11 @@ fn objective(name: &str, indicator: Sli) -> tokengauge_measure::slo::Reading {
 }
 
 fn start(gen_ai: GenAiNames) -> (Arc<Instruments>, MetricsReader) {
-    let config = Config { gen_ai, exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
+    let config = TelemetryConfig {
+        gen_ai,
+        exemplars: ExemplarFilter::AlwaysOn,
+        ..TelemetryConfig::default()
+    };
     let limits = CardinalityLimits { length_buckets: true, ..CardinalityLimits::default() };
     Instruments::new(&config, limits, SnapshotSource::new(snapshot))
 }
@@ -843,7 +847,7 @@ fn the_snapshot_is_taken_once_per_collection() {
         snapshot()
     });
     let (_instruments, metrics_reader) =
-        Instruments::new(&Config::default(), CardinalityLimits::default(), readings);
+        Instruments::new(&TelemetryConfig::default(), CardinalityLimits::default(), readings);
     metrics_reader.scrape();
     metrics_reader.collect();
     assert_eq!(taken.load(Ordering::Relaxed), 2);
@@ -877,7 +881,8 @@ fn many_tenants() -> (Arc<Instruments>, MetricsReader) {
 fn tenants_of_models(suffix: &str) -> (Arc<Instruments>, MetricsReader) {
     let limits = CardinalityLimits::default();
     let readings = SnapshotSource::new(StateSnapshot::default);
-    let (instruments, metrics_reader) = Instruments::new(&Config::default(), limits, readings);
+    let (instruments, metrics_reader) =
+        Instruments::new(&TelemetryConfig::default(), limits, readings);
     let limiter = limiter();
     for tenant in 0..100 {
         for model in 0..21 {
@@ -955,7 +960,7 @@ fn many_names_do_not_overflow_the_sdk_and_are_counted() {
         ..CardinalityLimits::default()
     };
     let (instruments, metrics_reader) = Instruments::new(
-        &Config { gen_ai: GenAiNames::Both, ..Config::default() },
+        &TelemetryConfig { gen_ai: GenAiNames::Both, ..TelemetryConfig::default() },
         limits,
         SnapshotSource::new(StateSnapshot::default),
     );
@@ -1032,12 +1037,12 @@ fn no_metric_has_more_series_than_its_limit() {
 }
 
 /// Returns a configuration with an OTLP endpoint.
-fn exporting(temporality: Temporality) -> Config {
-    let (config, _) = Config::from_env(|name| match name {
+fn exporting(temporality: Temporality) -> TelemetryConfig {
+    let (config, _) = TelemetryConfig::from_env(|name| match name {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://127.0.0.1:1".into()),
         _ => None,
     });
-    Config { temporality, ..config }
+    TelemetryConfig { temporality, ..config }
 }
 
 #[test]

@@ -25,7 +25,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
-use crate::config::{Config, ExportHeaders, Protocol, SignalConfig};
+use crate::config::{ExportHeaders, Protocol, SignalConfig, TelemetryConfig};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::otlp::dialer::Dialer;
 use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
@@ -129,7 +129,7 @@ impl Transport {
     /// Fails if a header, the URL or a certificate file cannot be used.
     pub fn new(
         signal: Signal,
-        config: &Config,
+        config: &TelemetryConfig,
         reloads: watch::Receiver<()>,
         counters: &Arc<ExportCounters>,
     ) -> Result<Option<Self>, BuildError> {

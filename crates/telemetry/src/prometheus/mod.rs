@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{self, tokengauge};
-    use crate::config::{Config, ExemplarFilter};
+    use crate::config::{ExemplarFilter, TelemetryConfig};
     use crate::exemplars::Exemplars;
     use crate::metrics_reader::{ObservedMetrics, SharedReader};
     use crate::testing;
@@ -288,7 +288,8 @@ mod tests {
         let first = [KeyValue::new("k", "b")];
         counter.add(1, &first);
 
-        let everything = Config { exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
+        let everything =
+            TelemetryConfig { exemplars: ExemplarFilter::AlwaysOn, ..TelemetryConfig::default() };
         let exemplars = Exemplars::new(&everything);
         let mut marks = exemplars.recorder(&testing::streamed());
         for value in [0.25, 7.0] {

@@ -110,7 +110,7 @@ fn kind_of_data<T: Copy>(data: &MetricData<T>) -> Kind {
 mod tests {
     use super::*;
     use crate::Instruments;
-    use crate::config::Config;
+    use crate::config::TelemetryConfig;
     use crate::snapshot::{SnapshotSource, StateSnapshot};
     use crate::testing;
     use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label};
@@ -119,7 +119,7 @@ mod tests {
     fn snapshot() -> MetricsSnapshot {
         let limits = CardinalityLimits::default();
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, reader) = Instruments::new(&Config::default(), limits, readings);
+        let (instruments, reader) = Instruments::new(&TelemetryConfig::default(), limits, readings);
         let limiter = CardinalityLimiter::new(limits, []);
         for model in 0..60 {
             let mut record = testing::streamed();

@@ -42,7 +42,7 @@ const WRITER: Settings = Settings {
 };
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Config {
+pub struct RequestLogConfig {
     pub destination: Destination,
     pub rotate: Rotation,
 }
@@ -59,7 +59,7 @@ pub struct RequestLog {
 
 /// Why the log cannot be written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum RequestLogError {
     #[error("request_log: cannot open {path}: {problem}", path = path.display())]
     Open { path: PathBuf, problem: io::Error },
     #[error("request_log: cannot start the thread: {0}")]
@@ -70,7 +70,10 @@ impl RequestLog {
     /// Opens the log. Each line contains `fingerprint`, the hash of the configuration.
     ///
     /// # Errors Fails if the file cannot be opened, or if the writer thread cannot be started.
-    pub fn start(config: Option<&Config>, fingerprint: &str) -> Result<Self, Error> {
+    pub fn start(
+        config: Option<&RequestLogConfig>,
+        fingerprint: &str,
+    ) -> Result<Self, RequestLogError> {
         let log = Self {
             fingerprint: ArcSwap::default(),
             writer: ArcSwapOption::empty(),
@@ -108,7 +111,11 @@ impl RequestLog {
     ///
     /// # Errors Returns the same errors as [`RequestLog::start`]. After an error, the previous configuration stays in
     /// use.
-    pub fn reload(&self, config: Option<&Config>, fingerprint: &str) -> Result<(), Error> {
+    pub fn reload(
+        &self,
+        config: Option<&RequestLogConfig>,
+        fingerprint: &str,
+    ) -> Result<(), RequestLogError> {
         let previous = self.writer.load_full();
         let Some(config) = config else {
             self.fingerprint.store(Arc::new(fingerprint.to_owned()));
@@ -123,7 +130,7 @@ impl RequestLog {
                 Destination::File(path) => path.clone(),
                 Destination::Stdout => "stdout".into(),
             };
-            Error::Open { path, problem }
+            RequestLogError::Open { path, problem }
         })?;
         // The hash is replaced before the first line under the new configuration.
         self.fingerprint.store(Arc::new(fingerprint.to_owned()));
@@ -131,7 +138,7 @@ impl RequestLog {
             Some(previous) => previous.switch_to(sink),
             None => {
                 let writer = LineWriter::start(&WRITER, sink, Arc::clone(&self.counters));
-                let writer = writer.map_err(Error::Thread)?;
+                let writer = writer.map_err(RequestLogError::Thread)?;
                 self.writer.store(Some(Arc::new(writer)));
             }
         }

@@ -240,8 +240,11 @@ fn numbers_equal_those_of_the_record() {
     assert_eq!(line["call"]["slos"]["ttft"], "good");
 }
 
-fn log_to(path: &std::path::Path) -> Config {
-    Config { destination: Destination::File(path.to_owned()), rotate: Rotation::default() }
+fn log_to(path: &std::path::Path) -> RequestLogConfig {
+    RequestLogConfig {
+        destination: Destination::File(path.to_owned()),
+        rotate: Rotation::default(),
+    }
 }
 
 fn exchanges(path: &std::path::Path) -> Vec<u64> {

@@ -16,7 +16,7 @@ use tokengauge_measure::record::Record;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-use crate::config::{Config, SignalConfig, Temporality, TlsFiles};
+use crate::config::{SignalConfig, TelemetryConfig, Temporality, TlsFiles};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
 use crate::otlp::logs::LogRecordExporter;
@@ -64,7 +64,10 @@ impl Telemetry {
     ///
     /// # Errors
     /// Fails if an exporter cannot be created, or if the thread cannot be started.
-    pub fn start(config: Config, metrics_reader: MetricsReader) -> Result<Self, StartError> {
+    pub fn start(
+        config: TelemetryConfig,
+        metrics_reader: MetricsReader,
+    ) -> Result<Self, StartError> {
         self_telemetry::export_configured(&config.summary());
         let metrics_reader = Arc::new(metrics_reader);
         let sampler = config.sampler;
@@ -125,7 +128,7 @@ impl Telemetry {
 }
 
 /// Returns the different sets of certificate and key files of the exported signals.
-fn tls_files(config: &Config) -> Vec<TlsFiles> {
+fn tls_files(config: &TelemetryConfig) -> Vec<TlsFiles> {
     let mut all = Vec::new();
     for signal in Signal::ALL.into_iter().filter_map(|signal| config.exported(signal)) {
         if signal.uses_tls() && !all.contains(&signal.tls) {
@@ -143,7 +146,7 @@ struct Queues {
 }
 
 impl Queues {
-    fn new(config: &Config, counters: &Arc<ExportCounters>) -> Self {
+    fn new(config: &TelemetryConfig, counters: &Arc<ExportCounters>) -> Self {
         let counters = || Arc::clone(counters);
         let spans = || Queue::new(Signal::Traces, config.span_batch, counters());
         let logs = || Queue::new(Signal::Logs, config.log_batch, counters());
@@ -176,7 +179,7 @@ struct ThreadEnd {
 
 impl ExportThread {
     fn start(
-        config: Config,
+        config: TelemetryConfig,
         metrics_reader: Arc<MetricsReader>,
         queues: Queues,
     ) -> Result<Self, StartError> {
@@ -234,7 +237,7 @@ struct Requested {
 
 /// Runs the export thread. Returns `true` if everything was delivered.
 fn run(
-    config: Config,
+    config: TelemetryConfig,
     metrics_reader: Arc<MetricsReader>,
     queues: Queues,
     Requested { stopping, reloading }: Requested,
@@ -273,7 +276,7 @@ struct Transports {
 
 impl Transports {
     fn new(
-        config: &Config,
+        config: &TelemetryConfig,
         reloading: &watch::Receiver<()>,
         metrics_reader: &MetricsReader,
     ) -> Result<Self, StartError> {
@@ -296,7 +299,7 @@ impl Transports {
 }
 
 struct Sender {
-    config: Config,
+    config: TelemetryConfig,
     metrics_reader: Arc<MetricsReader>,
     queues: Queues,
     counters: Arc<ExportCounters>,
@@ -420,7 +423,7 @@ impl<'a> WaitingCollections<'a> {
     /// outage of half an hour at the default interval.
     const MAX_BYTES: usize = 16 << 20;
 
-    fn new(config: &Config, counters: &'a ExportCounters) -> Self {
+    fn new(config: &TelemetryConfig, counters: &'a ExportCounters) -> Self {
         let is_delta = config.temporality != Temporality::Cumulative;
         Self { is_delta, collections: VecDeque::new(), bytes: 0, counters }
     }

@@ -11,7 +11,7 @@ use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_observe::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_telemetry::span;
 use tokengauge_telemetry::{
-    Config, Instruments, MetricsReader, SamplingDecision, SnapshotSource, StateSnapshot,
+    Instruments, MetricsReader, SamplingDecision, SnapshotSource, StateSnapshot, TelemetryConfig,
 };
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{ExchangeId, ObserverEvent, TimestampedEvent};
@@ -69,7 +69,7 @@ struct Told {
 
 impl Playing {
     fn new() -> Self {
-        let (config, _) = Config::from_env(|_| None);
+        let (config, _) = TelemetryConfig::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);

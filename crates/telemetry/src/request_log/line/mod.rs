@@ -94,7 +94,7 @@ part! {
         /// Number of the request in this process, from 1, in the order of start.
         request_number: u64 = exchange.0,
         /// Configuration in force when the request ended.
-        config: Config<'a> = Config { hash: fingerprint },
+        config: RequestLogConfig<'a> = RequestLogConfig { hash: fingerprint },
         /// Route of the request.
         route: Route<'a> = Route::new(route),
         /// Trace context.
@@ -137,7 +137,7 @@ part! {
 }
 
 part! {
-    Config<'a>
+    RequestLogConfig<'a>
     always {
         /// First 16 hexadecimal digits of the SHA-256 of all settings as `check --print` shows them, without secrets.
         hash: &'a str,

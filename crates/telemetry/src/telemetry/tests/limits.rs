@@ -12,12 +12,12 @@ use super::*;
 use crate::otlp::metrics;
 
 /// The lowest limit that can be set.
-const LIMIT: usize = Config::MIN_REQUEST_BYTES;
+const LIMIT: usize = TelemetryConfig::MIN_REQUEST_BYTES;
 
 /// Number of calls. Their spans, log records and metrics are each many times larger than the limit.
 const CALLS: usize = 64;
 
-fn limited(address: SocketAddr, protocol: &str) -> Config {
+fn limited(address: SocketAddr, protocol: &str) -> TelemetryConfig {
     let limit = LIMIT.to_string();
     config(
         address,
@@ -118,7 +118,7 @@ fn append(known: &mut Metric, more: Metric) {
 
 #[test]
 fn split_metrics_are_the_same_data_points() {
-    let (telemetry, instruments) = start(Config::default());
+    let (telemetry, instruments) = start(TelemetryConfig::default());
     record_calls(&instruments);
     let snapshot = telemetry.metrics_reader.collect();
     let whole = metrics::requests(&snapshot, usize::MAX);
@@ -132,7 +132,7 @@ fn split_metrics_are_the_same_data_points() {
 
 #[test]
 fn data_points_that_are_larger_than_a_request_are_counted() {
-    let (telemetry, instruments) = start(Config::default());
+    let (telemetry, instruments) = start(TelemetryConfig::default());
     record_calls(&instruments);
     let snapshot = telemetry.metrics_reader.collect();
     let whole = metrics::requests(&snapshot, usize::MAX);

@@ -241,9 +241,9 @@ fn rejection(path: &str) -> Vec<u8> {
     }
 }
 
-fn config(address: SocketAddr, further: &[(&str, &str)]) -> Config {
+fn config(address: SocketAddr, further: &[(&str, &str)]) -> TelemetryConfig {
     let endpoint = format!("http://{address}");
-    let (config, problems) = Config::from_env(|name| {
+    let (config, problems) = TelemetryConfig::from_env(|name| {
         let given =
             further.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         given.or_else(|| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.clone()))
@@ -252,7 +252,7 @@ fn config(address: SocketAddr, further: &[(&str, &str)]) -> Config {
     config
 }
 
-fn start(config: Config) -> (Telemetry, Arc<Instruments>) {
+fn start(config: TelemetryConfig) -> (Telemetry, Arc<Instruments>) {
     let (instruments, metrics_reader) = Instruments::new(
         &config,
         CardinalityLimits::default(),
@@ -631,7 +631,7 @@ fn exports_only_sampled_traces() {
 
 #[test]
 fn without_an_endpoint_nothing_is_exported() {
-    let (telemetry, instruments) = start(Config::default());
+    let (telemetry, instruments) = start(TelemetryConfig::default());
     instruments.record_start(&testing::route());
     telemetry.record(&testing::streamed());
     assert!(Format::Text.render(&telemetry.scrape()).contains("tokengauge_requests_started_total{tokengauge_position=\"outbound\",tokengauge_route=\"default\"} 1"));
