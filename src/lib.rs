@@ -1,6 +1,6 @@
 //! tokengauge: an OpenTelemetry-native observability proxy for LLM APIs.
 //!
-//! [`route`] selects the upstream of a request. [`forward`] sends the request there and streams the response back.
+//! [`forward`] selects the upstream of a request, sends the request there and streams the response back.
 //! `tokengauge-observe` copies the bytes and measures them on a separate thread, so that measuring delays no request.
 //! [`app`] builds all parts from a [`config`] and owns their tasks.
 

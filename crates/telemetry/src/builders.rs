@@ -69,6 +69,7 @@ impl Instrument {
 }
 
 impl Series {
+    #[inline]
     pub fn record(&self, value: f64) {
         match self {
             Self::Off => {}

@@ -32,6 +32,7 @@ pub(super) enum Messages {
 
 impl Protocol {
     /// The call, also if it is a session in a WebSocket.
+    #[inline]
     pub(super) fn call(&self) -> Option<&ApiCall> {
         match self {
             Self::Plain => None,
@@ -43,6 +44,7 @@ impl Protocol {
         }
     }
 
+    #[inline]
     pub(super) fn call_mut(&mut self) -> Option<&mut ApiCall> {
         match self {
             Self::Plain => None,
@@ -54,6 +56,7 @@ impl Protocol {
         }
     }
 
+    #[inline]
     pub(super) fn turns_mut(&mut self) -> Option<&mut Turns> {
         match self {
             Self::Plain | Self::Call(_) => None,

@@ -85,6 +85,7 @@ pub(super) struct Transition {
 
 impl Transition {
     /// Whether another phase of the stream's time begins.
+    #[inline]
     pub(super) fn changes_phase(&self) -> bool {
         (self.before, self.was_stream_over) != (self.after, self.is_stream_over)
     }
@@ -227,6 +228,7 @@ impl ActiveRequest {
 
     /// Counts output tokens that have just arrived in the throughput of the model. Before the labels are known,
     /// [`bind`](Self::bind) counts them.
+    #[inline]
     pub(super) fn count_output(&self, at: MonotonicInstant, tokens: u64, load: &mut Load) {
         let arrives =
             self.exchange.timestamps.token.is_some() || self.exchange.websocket().is_some();

@@ -175,7 +175,8 @@ impl InFlightRequests {
         }
     }
 
-    /// Records that the thread `worker`, which forwards traffic, was responsive at `at`. See [`PauseDetector`].
+    /// Records that the thread `worker`, which forwards traffic, was responsive at `at`. See
+    /// [`PauseDetector`](tokengauge_measure::timing::PauseDetector).
     pub fn record_heartbeat(&mut self, worker: usize, at: MonotonicInstant) {
         let late = self.consumers.pauses.record_heartbeat(worker, at);
         self.consumers.instruments().record_delay(Component::Runtime, late);

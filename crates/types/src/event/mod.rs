@@ -103,6 +103,7 @@ pub enum ObserverEvent {
 
 impl ObserverEvent {
     /// Time in which the client did not read, which only a response body reports.
+    #[inline]
     pub fn backpressure(&self) -> Duration {
         if let Self::Body { blocked, .. } = self { blocked.duration() } else { Duration::ZERO }
     }
