@@ -185,12 +185,12 @@ impl ForwardAttempt {
                     (connection, connected)
                 }
             };
-            let may_fail_again = connected.reused && !self.is_second;
+            let has_second_attempt = connected.reused && !self.is_second;
             self.report_sent(connected, &request);
-            let copy = if may_fail_again { self.copy(&mut request) } else { None };
+            let copy = if has_second_attempt { self.copy(&mut request) } else { None };
             let failed = match self.attempt(connection, request, upgrade).await {
                 Ok(received) => return Ok(received),
-                Err(failed) if may_fail_again => failed,
+                Err(failed) if has_second_attempt => failed,
                 Err(failed) => return Err(failed.into_error()),
             };
             request = self.repetition(failed, copy)?;
