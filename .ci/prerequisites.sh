@@ -92,39 +92,30 @@ need_kubectl() {
   command -v kubectl >/dev/null || need_tools kubectl
 }
 
-# Lists the crates of the image. Built unoptimised, because three lists do not pay for an optimised build.
+# Lists the crates of the image.
 need_cyclonedx() {
-  local version=0.5.9
-  (
-    flock 9
-    [ -x "$tools/cyclonedx/bin/cargo-cyclonedx" ] && grep -q "cargo-cyclonedx $version" "$tools/cyclonedx/.crates.toml" && exit
-    echo "building cargo-cyclonedx"
-    CARGO_TARGET_DIR=$(mktemp -d) cargo install --quiet --locked --debug --root "$tools/cyclonedx" --version "$version" cargo-cyclonedx
-  ) 9>"$target/cyclonedx.lock"
+  need_cargo_tool cyclonedx cargo-cyclonedx 0.5.9
 }
 
 need_vet() {
-  local version=0.10.3
-  mkdir -p "$target"
-  (
-    flock 9
-    [ -x "$tools/vet/bin/cargo-vet" ] && grep -q "cargo-vet $version" "$tools/vet/.crates.toml" && exit
-    echo "building cargo-vet"
-    CARGO_TARGET_DIR=$(mktemp -d) cargo install --quiet --locked --debug --root "$tools/vet" --version "$version" cargo-vet
-  ) 9>"$target/vet.lock"
+  need_cargo_tool vet cargo-vet 0.10.3
 }
 
 # Without the features for watching and serving, which pull in a web server.
 need_mdbook() {
-  local version=0.4.52
+  need_cargo_tool mdbook mdbook 0.4.52 --no-default-features --features search
+}
+
+# A program from crates.io, built once. Unoptimised, because it runs too rarely to pay for an optimised build.
+need_cargo_tool() { # folder crate version, arguments of cargo install
+  local folder=$tools/$1 lock=$target/$1.lock crate=$2 version=$3
   mkdir -p "$target"
   (
     flock 9
-    [ -x "$tools/mdbook/bin/mdbook" ] && grep -q "mdbook $version" "$tools/mdbook/.crates.toml" && exit
-    echo "building mdbook"
-    CARGO_TARGET_DIR=$(mktemp -d) cargo install --quiet --locked --debug --root "$tools/mdbook" --version "$version" \
-      --no-default-features --features search mdbook
-  ) 9>"$target/mdbook.lock"
+    [ -x "$folder/bin/$crate" ] && grep -q "$crate $version" "$folder/.crates.toml" && exit
+    echo "building $crate"
+    CARGO_TARGET_DIR=$(mktemp -d) cargo install --quiet --locked --debug --root "$folder" --version "$version" "${@:4}" "$crate"
+  ) 9>"$lock"
 }
 
 # A Python environment with pinned packages, made again when the pins change.
