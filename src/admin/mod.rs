@@ -5,13 +5,17 @@
 //! pages, so this module does not depend on the parts that the pages show.
 
 mod access;
+mod console;
 mod drain;
 mod fair_limit;
+mod live;
 mod pieces;
 mod runbooks;
 mod stats;
 
+pub use console::Console;
 pub use drain::{Drain, DrainStart, DrainTarget};
+pub use live::LiveFeed;
 pub use pieces::Pieces;
 pub use stats::{Objective, Stats, StatsReading};
 
@@ -32,10 +36,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 
 use self::access::{Access, Denial};
+use self::console::ConsoleEndpoint;
 use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
+use self::live::EventStream;
 use self::pieces::PiecesBody;
 use self::runbooks::runbook;
+use tokengauge_console::assets::Asset;
 use tokengauge_listen::WriteTimeout;
 use tokengauge_telemetry::prometheus::Format;
 use tokengauge_types::sync::lock;
@@ -66,8 +73,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time in which a client reads nothing of a page. Prometheus ends a scrape after 10 s by default.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The body of a response: a complete text, or a page that is rendered while the client reads.
-type PageBody = Either<Full<Bytes>, PiecesBody>;
+/// The body of a response: a complete text, a page that is rendered while the client reads, or events.
+type PageBody = Either<Full<Bytes>, Either<PiecesBody, EventStream>>;
 
 /// A page that needs authorization.
 #[expect(missing_debug_implementations, reason = "closures have no Debug")]
@@ -105,6 +112,8 @@ pub struct Pages {
     /// Prometheus text, or OpenMetrics.
     pub metrics: Box<dyn Fn(Format) -> Scrape + Send + Sync>,
     pub others: Vec<Page>,
+    /// The console. `None` if it is off.
+    pub console: Option<Arc<Console>>,
 }
 
 impl std::fmt::Debug for Pages {
@@ -259,6 +268,9 @@ enum Endpoint {
     /// The text of a runbook.
     Runbook(&'static str),
     Page(PageKind),
+    /// A file of the web console, which contains no data.
+    File(&'static Asset),
+    Console(Arc<Console>, ConsoleEndpoint),
 }
 
 impl Endpoint {
@@ -278,6 +290,14 @@ impl Endpoint {
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err((StatusCode::METHOD_NOT_ALLOWED, "only GET is supported\n"));
+        }
+        if let Some(console) = &pages.console {
+            if let Some(endpoint) = ConsoleEndpoint::from_path(path, request.uri().query()) {
+                return Ok(Self::Console(Arc::clone(console), endpoint));
+            }
+            if let Some(file) = console::file(path, request.headers()) {
+                return Ok(Self::File(file));
+            }
         }
         Ok(match path {
             "/livez" => Self::Live,
@@ -309,7 +329,10 @@ const INDEX: &str = "tokengauge admin port\n\n\
     /stats    throughput, percentiles, queue depth and drift\n\
     /drift    recent prompt and response lengths, to save as a baseline\n\
     /labels   label values of metrics\n\
-    /runbooks/NAME  runbook of an alert; /runbooks/ lists them\n";
+    /runbooks/NAME  runbook of an alert; /runbooks/ lists them\n\
+    /api/v1/snapshot  state of the console\n\
+    /api/v1/live      the same as server-sent events, once a second\n\
+    /api/v1/requests  finished requests\n";
 
 /// Shared by all connections.
 #[derive(Debug)]
@@ -369,6 +392,13 @@ impl AdminState {
                 };
                 self.render_in_turn(page, scrape_permit).await
             }
+            Ok(Endpoint::File(file)) => console::file_response(file, request.headers()),
+            Ok(Endpoint::Console(console, endpoint)) => {
+                match self.access.check_page(request.headers()) {
+                    Ok(()) => console.respond(endpoint).await,
+                    Err(denial) => denied(denial),
+                }
+            }
             Err((status, message)) => text(status, message),
         }
     }
@@ -394,7 +424,7 @@ impl AdminState {
             Ok(RenderedPage::Whole(response)) => response,
             Ok(RenderedPage::Scrape(format, Scrape { pieces, age })) => {
                 let body = PiecesBody::new(pieces, rendering, scrape_permit);
-                response(format.content_type(), age, Either::Right(body))
+                response(format.content_type(), age, Either::Right(Either::Left(body)))
             }
             Err(_) => failed(),
         }
@@ -453,6 +483,8 @@ fn accepted_format(headers: &HeaderMap) -> Format {
     Format::accepted(&accepted.join(","))
 }
 
+const JSON: &str = "application/json";
+
 const TEXT: &str = "text/plain; charset=utf-8";
 
 fn text(status: StatusCode, body: &'static str) -> Response<PageBody> {
@@ -503,6 +535,7 @@ mod tests {
                 Scrape { pieces, age: Duration::ZERO }
             }),
             others: others.map(page).into(),
+            console: None,
         }
     }
 

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::admin::{Admin, Drain, DrainStart, DrainTarget};
+use crate::admin::{Admin, Drain, DrainStart, DrainTarget, Pages};
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::forward::{self, Forwarder, Propagation, RouteTable};
@@ -31,6 +31,7 @@ use tokengauge_types::clock;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{CardinalityLimiter, Name};
 
+mod console;
 mod descriptors;
 mod routing;
 mod slo_state;
@@ -206,6 +207,11 @@ impl App {
 
     pub const fn admin_addr(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Returns whether the admin port serves the console.
+    pub fn has_console(&self) -> bool {
+        cfg!(feature = "console") && self.config.load().file.console.enabled
     }
 
     /// Returns a function that reads the console's view. The function owns its state, for use in a task.
@@ -397,6 +403,9 @@ fn requests(
 ) -> Result<InFlightRequests, slo_state::SloStateError> {
     let mut requests = InFlightRequests::new(observer_settings(config), limiter, sinks);
     enable_tcp_info(&mut requests);
+    if cfg!(feature = "console") {
+        console::enable(config, &mut requests);
+    }
     if let Some(path) = config.slo_state() {
         slo_state::restore(path, &mut requests)?;
     }
@@ -478,7 +487,9 @@ async fn bind_admin(
     drain: Drain,
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
-    let pages = views::admin_pages(config, core);
+    let console = (cfg!(feature = "console") && resolved.file.console.enabled)
+        .then(|| Arc::new(console::console(&core.observer, ready)));
+    let pages = Pages { console, ..views::admin_pages(config, core) };
     let token = resolved.file.admin.token.as_ref().map(|token| token.expose().to_owned());
     let address = resolved.file.admin.address.0;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages, drain).await;

@@ -103,6 +103,7 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
                 |saved| saved.to_json(),
             ),
         ],
+        console: None,
     }
 }
 
@@ -132,7 +133,7 @@ fn observed_page<T: 'static>(
 }
 
 /// Returns the wall-clock time of the process start. Monotonic times count from the process start.
-fn process_start() -> WallTime {
+pub(super) fn process_start() -> WallTime {
     let uptime = clock::now().nanos();
     WallTime::from_unix_nanos(clock::wall_now().unix_nanos().saturating_sub(uptime))
 }

@@ -114,7 +114,7 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::listen()?;
     let server = WebhookServer::start(config)?;
     self_telemetry::listening(&server.address().to_string(), true);
-    self_telemetry::admin_listening(&server.admin_addr().to_string(), false);
+    self_telemetry::admin_listening(&server.admin_addr().to_string(), false, false);
     stop.requested().await;
     tokio::select! {
         () = server.shutdown() => Ok(ExitCode::SUCCESS),

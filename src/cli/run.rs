@@ -181,7 +181,8 @@ fn log_addresses(app: &App) {
     }
     let config = app.config();
     let restricted = !app.admin_addr().ip().is_loopback() || config.file.admin.token.is_some();
-    self_telemetry::admin_listening(&app.admin_addr().to_string(), restricted);
+    let admin = app.admin_addr().to_string();
+    self_telemetry::admin_listening(&admin, restricted, app.has_console());
 }
 
 fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {

@@ -1,6 +1,7 @@
 //! `tokengauge schema` prints the JSON Schemas of file formats.
 
 use crate::config;
+use tokengauge_console::document;
 use tokengauge_telemetry::request_log;
 
 /// The file formats that have a JSON Schema.
@@ -11,6 +12,7 @@ pub enum SchemaOf {
     Report,
     Accept,
     Prices,
+    Console,
 }
 
 pub(super) fn schema(of: SchemaOf) -> String {
@@ -20,6 +22,7 @@ pub(super) fn schema(of: SchemaOf) -> String {
         SchemaOf::Report => tokengauge_report::schema(),
         SchemaOf::Accept => config::acceptance_schema(),
         SchemaOf::Prices => config::prices_schema(),
+        SchemaOf::Console => document::schema(),
     };
     format!("{:#}", schema.as_value())
 }

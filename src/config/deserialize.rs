@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use serde::de::value::StrDeserializer;
+use serde::de::value::{MapDeserializer, StrDeserializer};
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
@@ -16,6 +16,9 @@ use serde::{Deserialize, Deserializer};
 use super::errors::{ErrorCollector, NodeId, join_path, suggestion};
 use super::spanned::{SPANNED, Spanned};
 use super::yaml::{self, Key, Kind, Node};
+
+/// Key of a section that can be switched off.
+const SWITCH: &str = "enabled";
 
 /// Deserializes the YAML document `text` as a `T`. Returns `None` if the document is empty or invalid.
 pub(super) fn from_yaml<T: DeserializeOwned>(text: &str, errors: &mut ErrorCollector) -> Option<T> {
@@ -120,6 +123,13 @@ impl<'t> Reader<'t, '_> {
         Ok(entries)
     }
 
+    /// Returns the value of a section that consists only of `true` or `false`. This is a short form for sections with the
+    /// key [`SWITCH`].
+    fn switch(self, fields: &[&str]) -> Option<bool> {
+        let Kind::Scalar { text, quoted: false, .. } = &self.node.kind else { return None };
+        text.parse().ok().filter(|_| fields.contains(&SWITCH))
+    }
+
     fn reject_unknown_keys(self, entries: &[(Key, Node)], known: &[&str]) {
         let path = self.errors.borrow().location(self.node.id).key;
         let unknown = entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str()));
@@ -143,6 +153,9 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Failure> {
+        if let Some(enabled) = self.switch(fields) {
+            return visitor.visit_map(MapDeserializer::new([(SWITCH, enabled)].into_iter()));
+        }
         let entries = self.entries()?;
         self.reject_unknown_keys(entries, fields);
         // A key without a value, or with an invalid one, has its default.

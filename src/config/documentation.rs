@@ -3,10 +3,11 @@
 const PAGE: &str = "docs/reference/configuration.md";
 
 /// Each top-level key with the section of the page that describes the key.
-const SECTIONS: [(&str, &str); 20] = [
+const SECTIONS: [(&str, &str); 21] = [
     ("version", "version"),
     ("listeners", "listeners"),
     ("admin", "admin-port"),
+    ("console", "console"),
     ("upstreams", "upstreams"),
     ("routes", "routes"),
     ("slos", "slos"),

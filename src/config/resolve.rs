@@ -38,6 +38,7 @@ pub(super) fn resolve(
     let identity = identity::resolve(&mut file.identity, errors);
     let known =
         slos::Known { routes: &routing.route_names, has_tenants: identity.tenant.is_some() };
+    file.console.check(errors);
     file.otlp.check(errors);
     if let Some(state) = &file.slo_state {
         state.check(errors);

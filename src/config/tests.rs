@@ -792,6 +792,7 @@ fn errors_never_show_queries_and_user_information_of_urls() {
 const RESTART_CHANGES: &[(&str, &str)] = &[
     ("listeners", "listeners: [{address: 127.0.0.1:9}]"),
     ("admin", "admin: {address: 127.0.0.1:9}"),
+    ("console", "console: false"),
     ("slo_state", "slo_state: {path: a}"),
     ("cardinality_limits", "cardinality_limits: {models: 9}"),
     ("otlp", "otlp: {interval: 9s}"),
@@ -882,6 +883,7 @@ listeners:
      request_header_timeout: 1s, request_body_timeout: 2s, send_timeout: 4s, idle_timeout: 3s}
   - address: unix:/run/s
 admin: {address: \"[::1]:9\"}
+console: {enabled: false, trace_url: \"http://t/{trace_id}\", hide_names: true}
 upstreams:
   a: {url: \"http://[::1]:8000/v1\", protocol: http2, preserve_host: true, ca_file: ca.pem,
       timeouts: {connect: off, response_header: 1m, idle: 90s, total: 1h}, pool: {idle_timeout: 1s, max_idle_connections: 0, retry: always},

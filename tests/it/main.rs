@@ -18,6 +18,7 @@ mod budgets;
 mod clients;
 mod coded;
 mod collector;
+mod console;
 mod cost;
 mod data_path;
 mod disk;

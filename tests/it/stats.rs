@@ -20,19 +20,19 @@ use crate::support::{Raw, within};
 /// Text that is in every prompt, header and query and must not appear in any page.
 const PLANTED: &str = "planted-secret";
 
-struct Rig {
-    process: Process,
+pub struct Rig {
+    pub process: Process,
     folder: TempDir,
 }
 
 impl Rig {
-    async fn start(profiles: &[&str], config: &str) -> Self {
+    pub async fn start(profiles: &[&str], config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let process = before(simulator(profiles).await, folder.path(), config).await;
         Self { process, folder }
     }
 
-    async fn page(&self, path: &str) -> Value {
+    pub async fn page(&self, path: &str) -> Value {
         let (head, body) = self.process.page(path).await;
         assert!(head.contains("content-type: application/json"), "{head}");
         assert!(!body.contains("planted"), "{body}");
@@ -40,7 +40,7 @@ impl Rig {
     }
 
     /// Waits until the request log has `count` lines, and returns them.
-    async fn logged(&self, count: usize) -> Vec<Value> {
+    pub async fn logged(&self, count: usize) -> Vec<Value> {
         let path = self.folder.path().join("log");
         let wait = async {
             loop {
@@ -77,7 +77,7 @@ async fn before(upstream: SocketAddr, folder: &Path, config: &str) -> Process {
     Process::start(&["--config", path.to_str().unwrap()], &[]).await
 }
 
-async fn call(proxy: SocketAddr, model: &str, stream: bool, words: u64) {
+pub async fn call(proxy: SocketAddr, model: &str, stream: bool, words: u64) {
     ask(proxy, model, stream, "", words).await;
 }
 
@@ -108,7 +108,7 @@ async fn prompts(process: &Process, round: u64, words: u64) {
 }
 
 /// Returns a percentile by the nearest-rank method.
-fn percentile(values: &mut [f64], percent: usize) -> f64 {
+pub fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (percent * values.len()).div_ceil(100);
     values[rank.max(1) - 1]
@@ -130,6 +130,12 @@ fn agree(reported: &Value, mut values: Vec<f64>, unit: f64) {
 ///
 /// The calls are 18 streams and 6 non-streaming responses of the model `steady`, and one 503.
 async fn after_25_calls() -> (Value, Vec<Value>) {
+    let (rig, lines) = rig_after_25_calls().await;
+    (rig.page("/stats").await, lines)
+}
+
+/// Returns the process and the request log after the 25 calls.
+pub async fn rig_after_25_calls() -> (Rig, Vec<Value>) {
     let steady =
         "steady:prefill-ms=60,step-ms=5,batch-ms=0.2,jitter=0.3,tokens=30-60,chunk-tokens=1";
     let rig = Rig::start(&[steady, "failing:fail=1,status=503"], "").await;
@@ -140,7 +146,7 @@ async fn after_25_calls() -> (Value, Vec<Value>) {
     calls.join_all().await;
     call(rig.process.address, "failing", true, 1).await;
     let lines = rig.logged(25).await;
-    (rig.page("/stats").await, lines)
+    (rig, lines)
 }
 
 #[tokio::test]

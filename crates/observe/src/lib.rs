@@ -27,7 +27,7 @@ mod websocket;
 pub use describe::{RequestContext, describe_request, describe_response, host};
 pub use endpoint::{Endpoint, EndpointOpener};
 pub use exchange::ObservedExchange;
-pub use in_flight::{InFlightRequests, ObserverSettings, Sinks, StreamView};
+pub use in_flight::{ConsoleReading, InFlightRequests, ObserverSettings, Sinks, StreamView};
 pub use layer::{Observe, ObserveFuture, ObserveLayer, OpenExchange};
 pub use observation::Observation;
 pub use observer::{Observed, Observer};

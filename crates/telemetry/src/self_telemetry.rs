@@ -23,11 +23,13 @@ pub fn listening(address: &str, tls: bool) {
 }
 
 /// The admin port accepts requests. `restricted` is `true` if clients without a token can read only health and metrics.
-pub fn admin_listening(address: &str, restricted: bool) {
+pub fn admin_listening(address: &str, restricted: bool, has_console: bool) {
+    let console = has_console.then(|| format!("http://{address}/"));
     info!(
         address,
         restricted,
         metrics = format!("http://{address}/metrics"),
+        console,
         "admin port listening"
     );
 }

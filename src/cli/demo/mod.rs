@@ -149,6 +149,7 @@ fn banner(environment: &DemoEnvironment) -> String {
     format!(
         "\
 tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{backend}
+  console   http://{admin}/
   metrics   curl http://{admin}/metrics        live streams   curl http://{admin}/streams
   request   curl -N http://{proxy}/v1/chat/completions -H 'content-type: application/json' \\
               -d '{{\"model\":\"sim-fast\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}'

@@ -16,6 +16,7 @@ use tokengauge_types::bounded::{Bounded, HOUR, SECOND, Time};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{CardinalityLimits, Label};
 
+pub mod console;
 pub mod cost;
 pub mod drift;
 pub mod identity;
@@ -40,6 +41,8 @@ pub struct File {
     pub listeners: Option<List<listeners::Listener>>,
     /// The port for health, metrics, configuration and live streams.
     pub admin: listeners::Admin,
+    /// The console on the admin port: live values, 15 minutes of history, and notable requests.
+    pub console: console::Console,
     /// Servers that receive the forwarded requests. Each key is a name of your choice.
     pub upstreams: Option<Map<upstreams::Upstream>>,
     /// Which requests go to which upstream. Routes with a host are tried first, and longer prefixes before shorter
@@ -105,7 +108,17 @@ macro_rules! restart_keys {
     };
 }
 
-restart_keys!(listeners, admin, slo_state, cardinality_limits, otlp, limits, propagators, log);
+restart_keys!(
+    listeners,
+    admin,
+    console,
+    slo_state,
+    cardinality_limits,
+    otlp,
+    limits,
+    propagators,
+    log
+);
 
 pub type GracePeriod = Time<0, HOUR, { 30 * SECOND }>;
 

@@ -61,7 +61,12 @@ impl Exclusion {
 impl CountingRules {
     /// Returns whether the rules exclude the failure of the request.
     pub(super) fn excludes(&self, record: &Record) -> bool {
-        self.exclude.iter().any(|it| it.covers(record))
+        self.exclusion(record).is_some()
+    }
+
+    /// Returns the rule that excludes the failure of the request.
+    pub(super) fn exclusion(&self, record: &Record) -> Option<Exclusion> {
+        self.exclude.iter().copied().find(|it| it.covers(record))
     }
 
     /// Returns whether the call is excluded because its backend was not warmed up.

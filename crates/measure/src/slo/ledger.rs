@@ -13,6 +13,7 @@ use crate::slo::{
     WeightedVerdict,
 };
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
+use tokengauge_types::label::Label;
 
 /// All SLOs with their history.
 #[derive(Debug)]
@@ -64,6 +65,13 @@ impl SloTracker {
             Some((index, judged??))
         };
         self.slos.iter().enumerate().filter_map(judge)
+    }
+
+    /// Returns why the SLO `name` excludes a request. `None` if no SLO has this name. See
+    /// [`Verdict::Excluded`](crate::record::Verdict::Excluded).
+    pub fn exclusion_reason(&self, name: &Label, record: &Record) -> Option<&'static str> {
+        let slo = self.slos.iter().find(|slo| slo.objective.name == *name)?;
+        Some(slo.objective.exclusion_reason(record, record.call.as_ref()?))
     }
 
     /// Returns the time limits of all SLOs that cover a request in flight, which was accepted at `accepted`.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::record::{Call, Completeness, Outcome, Record, Verdict};
 use crate::slo::scope::is_stream;
-use crate::slo::{CountingRules, Objective, Sli};
+use crate::slo::{CountingRules, Exclusion, Objective, Sli};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Ending, ErrorSource};
 
@@ -29,6 +29,29 @@ impl Objective {
             verdict: if left_out { Verdict::Excluded } else { verdict },
             events: if tokens { output_tokens(call) } else { 1 },
         })
+    }
+}
+
+impl Objective {
+    /// Returns why a request with the verdict [`Verdict::Excluded`] does not count. `rate_limited`, `overload`, `shutdown`
+    /// and `warming` are the exclusions of the configuration.
+    pub(super) fn exclusion_reason(&self, record: &Record, call: &Call) -> &'static str {
+        let Self { indicator, counting, .. } = self;
+        if record.timestamps.accept < MonotonicInstant::ZERO + counting.warmup {
+            "warmup"
+        } else if counting.is_burning_in(call) {
+            Exclusion::Warming.as_str()
+        } else if counting.is_too_short(*indicator, call) {
+            "short_response"
+        } else if record.outcome == Outcome::Ok {
+            "undefined"
+        } else if let Some(exclusion) = counting.exclusion(record) {
+            exclusion.as_str()
+        } else if record.error_source == ErrorSource::Client {
+            "client"
+        } else {
+            "undefined"
+        }
     }
 }
 

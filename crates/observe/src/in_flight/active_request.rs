@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::exchange::ObservedExchange;
 use crate::in_flight::deadlines::Deadlines;
+use tokengauge_console::{ChunkTicks, GroupId, Recorder};
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Load, ModelId, ModelKey, RequestPhase, RouteKey};
@@ -54,6 +55,8 @@ pub(super) struct ActiveRequest {
     pub(super) warmth: Option<(Label, WarmupState)>,
     /// Whether the request is counted as not observed completely.
     pub(super) is_counted_lost: bool,
+    /// Arrival times of the response's chunks. `None` before the first chunk of a stream, and if the console is off.
+    pub(super) ticks: Option<Box<ChunkTicks>>,
     /// Key by which a retry of this request is recognised. `None` if the request has no id.
     pub(super) retry_key: Option<load::RequestKey>,
 }
@@ -62,6 +65,19 @@ pub(super) struct ActiveRequest {
 pub(super) struct SeriesInstruments {
     live: Arc<LiveInstruments>,
     model_id: ModelId,
+    /// Group in the console's history. `None` if the console is off or leaves the group out.
+    group: Option<GroupId>,
+}
+
+impl SeriesInstruments {
+    /// Records a measurement in metrics and in the console's history.
+    #[inline]
+    fn record(&self, at: MonotonicInstant, sample: LiveSample, console: Option<&mut Recorder>) {
+        self.live.record(sample);
+        if let (Some(group), Some(console)) = (self.group, console) {
+            console.record_sample(at, group, sample);
+        }
+    }
 }
 
 /// What one event changed about an open request.
@@ -116,6 +132,7 @@ impl ActiveRequest {
             messages: [0; 2],
             warmth: None,
             is_counted_lost: false,
+            ticks: None,
             retry_key,
         }
     }
@@ -185,6 +202,7 @@ impl ActiveRequest {
         at: MonotonicInstant,
         event: ObserverEvent,
         bytes: &[u8],
+        console: Option<&mut Recorder>,
     ) -> Transition {
         let backpressure = event.backpressure();
         let is_gap = matches!(event, ObserverEvent::Gap { .. });
@@ -192,6 +210,7 @@ impl ActiveRequest {
         let (mut tokens, mut stalls) = (0, Vec::new());
         let Self { exchange, live, early_samples, .. } = self;
         let had_token = exchange.timestamps.token.is_some();
+        let mut console = console;
         let applied = catch_unwind(AssertUnwindSafe(|| {
             exchange.apply(at, event, bytes, &mut |sample| {
                 if let LiveSample::Tokens { tokens: more, .. } = sample {
@@ -199,7 +218,7 @@ impl ActiveRequest {
                 }
                 match (live.as_ref(), sample) {
                     (_, LiveSample::Stalled(_) | LiveSample::Resumed(_)) => stalls.push(sample),
-                    (Some(series), _) => series.live.record(sample),
+                    (Some(series), _) => series.record(at, sample, console.as_deref_mut()),
                     (None, _) => early_samples.push(sample),
                 }
             });
@@ -247,14 +266,17 @@ impl ActiveRequest {
         at: MonotonicInstant,
         load: &mut Load,
         instruments: &Instruments,
+        mut console: Option<&mut Recorder>,
     ) {
         let Some(series) = self.exchange.metric_labels() else {
             return;
         };
         let model_id = load.model_id(&ModelKey::from_labels(&series));
         let live = instruments.live(&series);
+        let group = console.as_deref_mut().and_then(|console| console.group(at, &series));
+        let series = SeriesInstruments { live, model_id, group };
         if let Some((status, source)) = self.exchange.response_start() {
-            instruments.initialize_response(&live, status, source);
+            instruments.initialize_response(&series.live, status, source);
         }
         for sample in self.early_samples.drain(..) {
             if let LiveSample::Tokens { tokens, .. } = sample
@@ -262,9 +284,9 @@ impl ActiveRequest {
             {
                 model.output(at, tokens.into());
             }
-            live.record(sample);
+            series.record(at, sample, console.as_deref_mut());
         }
-        self.live = Some(SeriesInstruments { live, model_id });
+        self.live = Some(series);
     }
 
     /// Returns the rate limits in the response headers, and the model key to which the limits apply.
@@ -329,6 +351,7 @@ impl ActiveRequest {
         ending: Ending,
         load: &mut Load,
         instruments: &Instruments,
+        mut console: Option<&mut Recorder>,
     ) -> Record {
         let mut stalls = Vec::new();
         let series = self.exchange.metric_labels();
@@ -342,7 +365,7 @@ impl ActiveRequest {
             match (&live, sample) {
                 (None, LiveSample::Stalled(_) | LiveSample::Resumed(_)) => stalls.push(sample),
                 (None, _) => {}
-                (Some(meters), _) => meters.live.record(sample),
+                (Some(meters), _) => meters.record(at, sample, console.as_deref_mut()),
             }
         };
         let record = exchange.end_despite_panic(at, ending, &mut record_sample);

@@ -8,6 +8,7 @@ use crate::in_flight::background::BackgroundResponses;
 use crate::in_flight::costs::charge;
 use crate::in_flight::deadlines::MISSED;
 use crate::in_flight::muted::MUTED;
+use tokengauge_console::{EndedRequest, Recorder};
 use tokengauge_measure::cost::{Costs, TokenPrice};
 use tokengauge_measure::drift::Drift;
 use tokengauge_measure::engine::Backends;
@@ -45,6 +46,8 @@ pub(super) struct Consumers {
     pub(super) backends: Backends,
     pub(super) costs: Costs,
     pub(super) health: ObserverHealth,
+    /// History for the console. `None` if the console is off.
+    pub(super) console: Option<Recorder>,
     background: BackgroundResponses,
     limiter: Arc<CardinalityLimiter>,
     sinks: Sinks,
@@ -61,6 +64,7 @@ impl Consumers {
             backends: Backends::default(),
             costs: Costs::default(),
             health: ObserverHealth::default(),
+            console: None,
             background: BackgroundResponses::default(),
             limiter,
             sinks,
@@ -130,6 +134,11 @@ impl Consumers {
         }
         if matches!(event, ObserverEvent::Body { direction: Direction::Response, .. }) {
             request.arrived = Some(at);
+            if self.console.is_some() && request.is_running() {
+                let accepted = request.exchange.timestamps.accept;
+                let ticks = request.ticks.get_or_insert_default();
+                ticks.record(at.since(accepted));
+            }
         }
     }
 
@@ -167,7 +176,7 @@ impl Consumers {
         // Before `bind`, which also counts the tokens of this event.
         request.count_output(at, tokens, &mut self.load);
         if request.live.is_none() && request.exchange.has_final_labels() {
-            request.bind(at, &mut self.load, instruments);
+            request.bind(at, &mut self.load, instruments, self.console.as_mut());
         }
         request.report_messages(instruments);
         request.record_slices(at, tokens, &mut self.slos);
@@ -180,8 +189,20 @@ impl Consumers {
         mut request: ActiveRequest,
         ending: Ending,
     ) -> Record {
-        let Self { load, slos, drift, pauses, backends, costs, background, limiter, sinks, .. } =
-            self;
+        let Self {
+            load,
+            slos,
+            drift,
+            pauses,
+            backends,
+            costs,
+            background,
+            limiter,
+            console,
+            sinks,
+            health: _,
+            quotas: _,
+        } = self;
         let instruments = &sinks.instruments;
         let warmth = request.warmth.take();
         if let Some((upstream, _)) = &warmth {
@@ -194,7 +215,8 @@ impl Consumers {
         let slices = request.slices.take().unwrap_or_default();
         let deadlines = std::mem::take(&mut request.deadlines);
         let reported = request.tokens;
-        let mut record = request.end(at, ending, load, instruments);
+        let ticks = request.ticks.take();
+        let mut record = request.end(at, ending, load, instruments, console.as_mut());
         if let Some(call) = record.call.as_ref().filter(|_| !slices.is_empty()) {
             let counted = call.output.as_ref().map_or(0, |output| output.counted);
             slos.stream(at, &slices, counted.saturating_sub(reported));
@@ -212,6 +234,10 @@ impl Consumers {
         instruments.record_end(&record, limiter);
         if record.exchange != MUTED {
             (sinks.record)(&record);
+            if let Some(console) = console {
+                let ticks = ticks.as_deref();
+                console.record_end(EndedRequest { at, record: &record, ticks, slos });
+            }
         }
         record
     }

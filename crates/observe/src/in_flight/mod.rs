@@ -6,6 +6,7 @@
 
 mod active_request;
 mod background;
+mod console;
 mod consumers;
 mod costs;
 mod deadlines;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use active_request::StreamView;
+pub use console::ConsoleReading;
 pub use consumers::Sinks;
 pub use settings::ObserverSettings;
 
@@ -161,6 +163,7 @@ impl InFlightRequests {
             *lacks_tcp_info = !request.exchange.connections.are_read();
         }
         self.count_streams_in_slices(at);
+        self.record_console_gauges(at);
     }
 
     /// Like [`sweep`](Self::sweep), but checks all open requests, so that values that are read next are current.
@@ -348,7 +351,7 @@ impl InFlightRequests {
             *check_due = at;
         }
         consumers.before_event(at, request, &event);
-        let transition = request.apply_event(at, event, bytes);
+        let transition = request.apply_event(at, event, bytes, consumers.console.as_mut());
         consumers.follow(at, request, &transition);
         request.exchange.turns_mut().is_some()
     }
