@@ -1,0 +1,60 @@
+// Conversations of agents, and the calls of one on a single axis of time.
+import { html } from '../dom.js';
+import { age, clean, clock, count, money, percent, seconds } from '../format.js';
+import { keys } from '../keys.js';
+import { link, matches, set } from '../route.js';
+import { Empty, FilterBar, Name, Value } from '../ui.js';
+import { niceStep } from './requests.js';
+
+const WIDTH = 1000;
+const ROW = 14;
+const GRID_STEPS = 6;
+
+const cachedShare = (session) => (session.input_tokens ? (session.cached_input_tokens ?? 0) / session.input_tokens : null);
+const length = (session) => (session.last_unix_ms - session.first_unix_ms) / 1000;
+
+const SORTS = {
+  calls: (session) => session.calls, input: (session) => session.input_tokens ?? -1, cached: (session) => cachedShare(session) ?? -1, output: (session) => session.output_tokens ?? -1,
+  cost: (session) => session.cost?.amount ?? -1, duration: length, last: (session) => session.last_unix_ms,
+};
+
+export function SessionsView({ store, params }) {
+  const all = store.sessions ?? [];
+  if (all.length === 0) {
+    keys.list = null;
+    return html`<${Empty} title="No sessions">${store.settings.names_hidden ? 'The configuration hides the names of sessions from the console.' : store.settings.sessions_known ? 'No request of the last 15 minutes belongs to a session.' : 'No request names a session: the client sends no id of a conversation that the process recognizes.'}<//>`;
+  }
+  const ascending = params.sort?.startsWith('-');
+  const read = SORTS[params.sort?.replace(/^-/, '')] ?? SORTS.last;
+  const shown = all.filter((session) => matches({ ...session, session: session.id }, params)).sort((a, b) => (ascending ? read(a) - read(b) : read(b) - read(a)));
+  const select = (id) => set({ sel: id });
+  keys.list = { ids: shown.map(({ id }) => id), selected: params.sel, select };
+  const selected = all.find(({ id }) => id === params.sel);
+  const column = (name, label) => html`<th scope="col" class="num" aria-sort=${params.sort === name ? 'descending' : params.sort === `-${name}` ? 'ascending' : 'none'}><button type="button" class="sort" onClick=${() => set({ sort: params.sort === name ? `-${name}` : name })}>${label}${params.sort === name ? ' ▾' : params.sort === `-${name}` ? ' ▴' : ''}</button></th>`;
+  return html`<${FilterBar} params=${params} onChange=${set} labels=${['tenant', 'session']} shown=${shown.length} total=${all.length} noun="sessions" />
+    <div class="table-scroll" tabindex="0" role="group" aria-label="Sessions"><table>
+      <thead><tr><th scope="col">session</th><th scope="col">agent</th><th scope="col">tenant</th>${column('calls', 'calls')}${column('input', 'input tokens')}${column('cached', 'cached')}${column('output', 'output tokens')}${column('cost', 'cost')}${column('duration', 'duration')}${column('last', 'last call')}</tr></thead>
+      <tbody>${shown.map((session) => html`<tr key=${session.id} class="selectable" data-id=${clean(session.id, 80)} aria-selected=${selected === session} onClick=${() => select(selected === session ? null : session.id)}>
+        <th scope="row"><button type="button" class="row-button"><${Name} of=${session.id} limit=${60} /></button></th><td><${Name} of=${session.agent} limit=${60} /></td><td><${Name} of=${session.tenant} limit=${60} /></td>
+        <td class="num">${count(session.calls)}</td><td class="num"><${Value} metric="tokens_by_kind" text=${count(session.input_tokens)} /></td><td class="num"><${Value} metric="cached_share" text=${percent(cachedShare(session))} /></td><td class="num"><${Value} metric="tokens_by_kind" text=${count(session.output_tokens)} /></td>
+        <td class="num"><${Value} metric="cost_per_hour" text=${money(session.cost)} /></td><td class="num">${age(length(session))}</td><td class="num" title=${clock(session.last_unix_ms)}>${age((store.clock - session.last_unix_ms) / 1000)} ago</td></tr>`)}</tbody></table></div>
+    ${selected ? html`<${Calls} session=${selected} />` : params.sel ? html`<p class="note" role="status">Session ${clean(params.sel, 60)} is not among the sessions of the last 15 minutes.</p>` : html`<p class="note">Choose a session to see its calls on one axis of time.</p>`}`;
+}
+
+/** One row per call, from its start to its end. */
+function Calls({ session }) {
+  const calls = [...session.requests].sort((a, b) => a.started_unix_ms - b.started_unix_ms);
+  if (calls.length === 0) return html`<p class="note">The process keeps no calls of this session.</p>`;
+  const start = calls[0].started_unix_ms;
+  const end = Math.max(...calls.map((call) => call.started_unix_ms + (call.end_seconds ?? 0) * 1000));
+  const span = Math.max(1, end - start) / 1000;
+  const x = (unixMs) => ((unixMs - start) / 1000 / span) * WIDTH;
+  const step = niceStep(span / GRID_STEPS);
+  const grid = Array.from({ length: Math.floor(span / step) + 1 }, (_, index) => index * step);
+  const height = calls.length * ROW + 20;
+  return html`<section class="panel" aria-label="Calls of the session"><h2>Calls of <${Name} of=${session.id} limit=${60} /> <span class="unit">${calls.length < session.calls ? `the last ${calls.length} of ${session.calls}` : `${calls.length}`}, from ${clock(start)} to ${clock(end)}</span></h2>
+    <svg class="waterfall" viewBox=${`-60 0 ${WIDTH + 120} ${height}`} role="group" aria-label="Calls on one axis of time">
+      ${grid.map((offset) => html`<line class="grid-line" x1=${x(start + offset * 1000)} x2=${x(start + offset * 1000)} y1="0" y2=${height - 16} /><text x=${x(start + offset * 1000)} y=${height - 3} text-anchor="middle">${age(offset)}</text>`)}
+      ${calls.map((call, index) => html`<a href=${link('requests', { sel: call.id })} aria-label=${`call ${call.id}, ${clean(call.model, 60)}, ${clean(call.outcome, 20)}, ${seconds(call.end_seconds)}`}><rect class="axis-call ${call.outcome === 'ok' ? '' : 'failed'}" x=${x(call.started_unix_ms)} y=${index * ROW + 2} height=${ROW - 4} width=${Math.max(2, ((call.end_seconds ?? 0) / span) * WIDTH)}><title>${clean(call.model, 80)}: ${clean(call.outcome, 20)}, ${clock(call.started_unix_ms)}, ${seconds(call.end_seconds)}</title></rect>${call.outcome === 'ok' ? null : html`<text x=${x(call.started_unix_ms) - 4} y=${index * ROW + 11} text-anchor="end">✕</text>`}</a>`)}
+    </svg></section>`;
+}
