@@ -3,7 +3,7 @@ import { html, render, Component } from './dom.js';
 import { age, clean, clock } from './format.js';
 import { keys, handleKey, KEY_HELP } from './keys.js';
 import { Live } from './live.js';
-import { current, go, kept, link, set, VIEWS } from './route.js';
+import { current, kept, link, VIEWS } from './route.js';
 import { Store } from './store.js';
 import { FullPage, HelpPage, LoginPage, MessagePage } from './pages.js';
 import { NowView } from './views/now.js';
@@ -35,7 +35,7 @@ class App extends Component {
     });
     addEventListener('hashchange', () => {
       keys.list = null;
-      this.forceUpdate();
+      this.forceUpdate(() => document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }));
     });
     addEventListener('keydown', (event) => handleKey(event, { toggleHelp: () => this.setState(({ help }) => ({ help: !help })), closeHelp: () => this.setState({ help: false }), views: this.#views() }));
     // Ages and the silence banner move also while nothing arrives.
@@ -161,5 +161,3 @@ function Banners({ live, recovery }) {
 }
 
 render(html`<${App} />`, document.getElementById('app'));
-
-export { go, set };

@@ -7,26 +7,35 @@ const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 8000;
 const FULL_RETRY_MS = 15_000;
 
-/** Splits server-sent events out of text pieces and calls `onEvent(name, data)`. */
+/**
+ * Splits server-sent events out of text pieces and calls `onEvent(name, data)`. A line can have megabytes and come in many
+ * pieces, so each piece is searched once only.
+ */
 export function eventParser(onEvent) {
-  let rest = '';
+  let parts = [];
   let name = '';
   let data = [];
-  return (piece) => {
-    const lines = (rest + piece).split('\n');
-    rest = lines.pop();
-    for (const raw of lines) {
-      const line = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
-      if (line === '') {
-        if (data.length) onEvent(name || 'message', data.join('\n'));
-        name = '';
-        data = [];
-      } else if (line.startsWith('data:')) {
-        data.push(line.slice(line[5] === ' ' ? 6 : 5));
-      } else if (line.startsWith('event:')) {
-        name = line.slice(6).trim();
-      }
+  const takeLine = (raw) => {
+    const line = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
+    if (line === '') {
+      if (data.length) onEvent(name || 'message', data.join('\n'));
+      name = '';
+      data = [];
+    } else if (line.startsWith('data:')) {
+      data.push(line.slice(line[5] === ' ' ? 6 : 5));
+    } else if (line.startsWith('event:')) {
+      name = line.slice(6).trim();
     }
+  };
+  return (piece) => {
+    let start = 0;
+    for (let end = piece.indexOf('\n'); end >= 0; end = piece.indexOf('\n', start)) {
+      parts.push(piece.slice(start, end));
+      takeLine(parts.join(''));
+      parts = [];
+      start = end + 1;
+    }
+    if (start < piece.length) parts.push(piece.slice(start));
   };
 }
 

@@ -7,7 +7,7 @@ const HEIGHT = 190;
 /** A pointer that moves less than this between press and release is a click, not a zoom. */
 const CLICK_PIXELS = 4;
 export const COLOURS = 8;
-export const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [14, 4], [3, 6], [1, 2]];
+export const DASHES = [[], [], [], [], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2]];
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const scheme = matchMedia('(prefers-color-scheme: dark)');
@@ -78,15 +78,16 @@ export class Plot extends Component {
       label, stroke: colour(name), width: stacked ? 1 : 1.75, dash, fill: stacked ? `${colour(name)}${stacked === 'solid' ? 'd9' : '80'}` : undefined, points: { show: false },
       spanGaps: false,
       // A stacked layer ends at the sum of the layers; the legend shows its own value.
-      value: (_, value, __, index) => (index === null || index === undefined || value === null ? '–' : format(values[index])),
+      // Away from the cursor, it shows the latest value.
+      value: (_, value, __, index) => format(index === null || index === undefined ? values.findLast((known) => known !== null) ?? null : values[index]),
     });
     this.plot = new uPlot({
       width: this.element.clientWidth || 400, height: HEIGHT, bands,
-      padding: [8, 8, 0, 0],
+      padding: [8, 22, 0, 0],
       cursor: { sync: { key: CURSOR.key, setSeries: false }, drag: { x: true, y: false, setScale: false, dist: CLICK_PIXELS }, points: { size: 6 }, bind: { dblclick: () => () => this.props.onZoom(null, null) } },
       select: { show: true },
       scales: { x: { time: true, auto: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-      axes: [{ ...axis, space: 60, incrs: [1, 5, 10, 15, 30, 60, 120, 180, 300], values: (_, ticks) => ticks.map((tick) => timeOfDay(tick, ticks)) }, { ...axis, size: 62, values: (_, ticks) => ticks.map(format) }],
+      axes: [{ ...axis, space: 60, size: 30, incrs: [1, 5, 10, 15, 30, 60, 120, 180, 300], values: (_, ticks) => ticks.map((tick) => timeOfDay(tick, ticks)) }, { ...axis, size: 58, values: (_, ticks) => ticks.map(format) }],
       series: [{ label: 'time' }, ...ordered.map(line)],
       hooks: { setSelect: [(plot) => this.select(plot)], ready: [(plot) => this.listen(plot)], draw: [(plot) => this.drawLines(plot)] },
     }, this.data(), this.element);
@@ -127,7 +128,9 @@ export class Plot extends Component {
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
       ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-      ctx.fillText(label, bbox.left + 4, y - 4);
+      ctx.textAlign = 'left';
+      ctx.textBaseline = 'bottom';
+      ctx.fillText(label, bbox.left + 4, y - 2);
       ctx.restore();
     }
   }

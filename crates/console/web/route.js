@@ -46,6 +46,6 @@ export function matches(item, params) {
     if (params[label] && label in item && String(item[label] ?? '') !== params[label]) return false;
   }
   if (!params.q) return true;
-  const text = `${item.provider ?? ''} ${item.model ?? ''} ${item.route ?? ''} ${item.tenant ?? ''} ${item.session ?? ''} ${item.agent ?? ''} ${item.phase ?? ''} ${item.outcome ?? ''} ${item.id ?? item.request_number ?? ''}`.toLowerCase();
+  const text = `${item.provider ?? ''} ${item.model ?? ''} ${item.route ?? ''} ${item.tenant ?? ''} ${item.session ?? ''} ${item.agent ?? ''} ${item.stalled ? 'stalled' : item.phase ?? ''} ${item.waiting_for === 'client' ? 'client is slow' : ''} ${item.outcome ?? ''} ${item.id ?? item.request_number ?? ''}`.toLowerCase();
   return params.q.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }

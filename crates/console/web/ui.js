@@ -163,6 +163,6 @@ export class VirtualList extends Component {
     const last = Math.min(items.length, Math.ceil((top + height) / rowHeight) + 6);
     const rows = [];
     for (let index = first; index < last; index += 1) rows.push(row(items[index], index, { top: `${index * rowHeight}px`, height: `${rowHeight}px` }, id(items[index])));
-    return html`<div ref=${this.keep} class="virtual" role="presentation" tabindex="0" aria-label=${label}>${head}<div class="virtual-space" role="rowgroup" style=${{ height: `${items.length * rowHeight}px` }}>${rows}</div></div>`;
+    return html`<div ref=${this.keep} class="virtual" role="table" tabindex="0" aria-label=${label} aria-rowcount=${items.length + 1}><div class="virtual-head" role="rowgroup">${head}</div><div class="virtual-space" role="rowgroup" style=${{ height: `${items.length * rowHeight}px` }}>${rows}</div></div>`;
   }
 }

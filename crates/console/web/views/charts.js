@@ -1,6 +1,7 @@
 // The last 15 minutes, by one label. All charts share cursor, zoom and colours.
 import { html, Component } from '../dom.js';
 import { clean, clock, number, percent, seconds, count } from '../format.js';
+import { tileOfRunbook } from '../definitions.js';
 import { keys } from '../keys.js';
 import { COLOURS, DASHES, Plot } from '../plot.js';
 import { matches, set } from '../route.js';
@@ -31,10 +32,11 @@ export class ChartsView extends Component {
       ${zoom ? html`<button type="button" class="chip" onClick=${() => set({ from: null, to: null })}>${clock(zoom[0] * 1000)} – ${clock(zoom[1] * 1000)} ×</button>` : html`<span class="note">drag to zoom, click an instant for its requests</span>`}
     <//>`;
     if (groups.length === 0) return html`${controls}<${Empty} title="No traffic in the last 15 minutes">${[...store.groups.values()].length ? 'Nothing fits the filter.' : null}<//>`;
+    const failing = new Set(store.conditions.filter((condition) => matches(condition.filter ?? {}, params)).map(({ runbook }) => tileOfRunbook(runbook)).filter(Boolean));
     const data = this.compute(store, groups, all, share, zoom, dimension, params);
     return html`${controls}
       <ul class="legend" aria-label="Lines">${data.lines.map(({ name, label, colour: hue, dash }) => html`<li><svg width="26" height="8" aria-hidden="true"><line x1="0" y1="4" x2="26" y2="4" class="legend-line" stroke=${`var(--${hue})`} stroke-width="3" stroke-dasharray=${dash.join(' ')} /></svg>${name === null ? html`<span>${label}</span>` : html`<${Name} of=${name} limit=${80} />`}</li>`)}</ul>
-      <div class="chart-grid">${data.charts.map((chart) => html`<${Chart} key=${chart.id} ...${chart} times=${data.times} range=${data.range} zoom=${zoom}
+      <div class="chart-grid">${data.charts.map((chart) => html`<${Chart} key=${chart.id} ...${chart} failing=${failing.has(chart.metric)} times=${data.times} range=${data.range} zoom=${zoom}
         onZoom=${(from, to) => set({ from: from === null ? null : from.toFixed(1), to: to === null ? null : to.toFixed(1) })} onInstant=${(instant) => set({ at: Math.round(instant * 1000) })} />`)}</div>
       ${params.at && html`<${EndedAt} key=${JSON.stringify([params.at, params.model, params.route, params.provider, params.tenant])} store=${store} live=${live} params=${params} around=${AROUND_SECONDS} />`}`;
   }
@@ -46,7 +48,8 @@ export class ChartsView extends Component {
     if (this.key === key) return this.data;
     this.key = key;
     const perBin = zoom && zoom[1] - zoom[0] < FINE_SECONDS ? 1 : Math.max(1, Math.round(15 / store.intervalSeconds));
-    const range = [Math.ceil(window[0] / perBin) * perBin, window[1]];
+    // Whole bins only: a part of a bin would be noisier than the others.
+    const range = [Math.ceil(window[0] / perBin) * perBin, Math.floor((window[1] + 1) / perBin) * perBin - 1];
     const named = all.slice(0, LINES).map(({ key: name, groups: members }) => ({ name, label: clean(name, 60), groups: members }));
     const rest = all.slice(LINES).flatMap(({ groups: members }) => members);
     if (rest.length) named.push({ name: null, label: `${all.length - LINES} others`, groups: rest });
@@ -72,8 +75,8 @@ export class ChartsView extends Component {
 /** The slow end of a rate is its low end: p95 of latencies goes with p5 of rates. */
 const slowRate = (share) => `p${100 - Number(share)}`;
 
-function Chart({ id, title, metric, ...plot }) {
+function Chart({ id, title, metric, failing, ...plot }) {
   const known = plot.series.some(({ values }) => values.some((value) => value !== null));
-  return html`<section class="chart" data-chart=${id} aria-label=${title}><h2>${title}${metric && html`<${Info} metric=${metric} />`}</h2>
+  return html`<section class="chart ${failing ? 'failing' : ''}" data-chart=${id} aria-label=${title}><h2>${title}${failing && html` <span class="tile-severity">▲ failing</span>`}${metric && html`<${Info} metric=${metric} />`}</h2>
     ${known ? html`<${Plot} ...${plot} />` : html`<p class="chart-empty">– no values in this time</p>`}</section>`;
 }

@@ -9,8 +9,8 @@ import { Empty, Name, Segmented, Value } from '../ui.js';
 
 const DIMENSIONS = [['model', 'models'], ['route', 'routes'], ['provider', 'providers'], ['variant', 'variants']];
 const MEASURES = [
-  { key: 'ttft', title: 'TTFT', metric: 'time_to_first_token_seconds', format: seconds, better: 'lower', word: 'faster to its first token' },
-  { key: 'rate', title: 'Output rate of a stream', metric: 'stream_output_tokens_per_second', format: (value) => (value === null ? UNKNOWN : `${number(value)} tokens/s`), better: 'higher', word: 'faster per stream' },
+  { key: 'ttft', title: 'TTFT', noun: 'TTFT', metric: 'time_to_first_token_seconds', format: seconds, short: seconds, better: 'lower' },
+  { key: 'rate', title: 'Output rate of a stream', noun: 'output rate', metric: 'stream_output_tokens_per_second', format: (value) => (value === null ? UNKNOWN : `${number(value)} tokens/s`), short: number, better: 'higher' },
 ];
 const WIDTH = 640;
 const HEIGHT = 150;
@@ -49,12 +49,12 @@ function Measure({ measure, names, histograms }) {
   const medians = histograms.map(medianInterval);
   return html`<section data-measure=${measure.key}><h2>${measure.title}</h2>
     <p class="compare-verdict">${verdict(measure, names, medians)}</p>
-    <${Distribution} histograms=${histograms} medians=${medians} format=${measure.format} />
-    <table class="plain-table"><thead><tr><th scope="col"></th><th scope="col" class="num">median</th><th scope="col" class="num" title="By order statistics, widened to the edges of the buckets.">95 % confidence interval</th><th scope="col" class="num">streams</th></tr></thead><tbody>
+    <${Distribution} histograms=${histograms} medians=${medians} short=${measure.short} />
+    <div class="table-scroll" tabindex="0" role="group" aria-label=${`Medians of ${measure.title}`}><table class="plain-table"><thead><tr><th scope="col"><span class="sr-only">side</span></th><th scope="col" class="num">median</th><th scope="col" class="num" title="By order statistics, widened to the edges of the buckets.">95 % confidence interval</th><th scope="col" class="num">streams</th></tr></thead><tbody>
       ${medians.map((median, index) => html`<tr data-side=${'ab'[index]}><th scope="row"><span class="swatch ${'ab'[index]}" aria-hidden="true"></span><${Name} of=${names[index]} limit=${60} /></th>
         <td class="num"><${Value} metric=${measure.metric} text=${median ? measure.format(median.median) : UNKNOWN} raw=${median?.median} reason="no stream in the last 15 minutes" /></td>
-        <td class="num">${median?.low != null ? `${measure.format(median.low)} to ${measure.format(median.high)}` : html`<${Value} text=${UNKNOWN} reason="fewer than 6 streams" />`}</td><td class="num">${count(median?.count ?? 0)}</td></tr>`)}
-    </tbody></table></section>`;
+        <td class="num">${median?.low != null ? `${measure.short(median.low)} to ${measure.format(median.high)}` : html`<${Value} text=${UNKNOWN} reason="fewer than 6 streams" />`}</td><td class="num">${count(median?.count ?? 0)}</td></tr>`)}
+    </tbody></table></div></section>`;
 }
 
 /** Says which median is better only if the confidence intervals do not overlap. */
@@ -64,11 +64,11 @@ function verdict(measure, names, [left, right]) {
   const lower = left.median < right.median ? 0 : 1;
   const better = measure.better === 'lower' ? lower : 1 - lower;
   const [low, high] = [Math.min(left.median, right.median), Math.max(left.median, right.median)];
-  return html`<span class="swatch ${'ab'[better]}" aria-hidden="true"></span>${'AB'[better]}, <${Name} of=${names[better]} limit=${40} />, is ${measure.word}: median ${number(high / low)} times ${measure.better}.`;
+  return html`<span class="swatch ${'ab'[better]}" aria-hidden="true"></span>${'AB'[better]}, <${Name} of=${names[better]} limit=${40} />: the median ${measure.noun} is ${number(high / low)} times ${measure.better}.`;
 }
 
 /** Share of streams per bucket, on a logarithmic axis, so that all buckets have the same width. */
-function Distribution({ histograms, medians, format }) {
+function Distribution({ histograms, medians, short }) {
   const parts = histograms.map(distribution);
   const present = parts.flat().filter(([low]) => low > 0);
   if (present.length === 0) return html`<${Empty} title="No stream in the last 15 minutes" />`;
@@ -90,11 +90,13 @@ function Distribution({ histograms, medians, format }) {
   };
   const ticks = [];
   for (let power = Math.ceil(low); power <= Math.floor(high); power += Math.max(1, Math.ceil((high - low) / 6))) ticks.push(2 ** power);
-  return html`<svg class="dist" viewBox=${`-10 -4 ${WIDTH + 20} ${HEIGHT + 24}`} role="img" aria-label="Distribution of A and B: share of streams per value, logarithmic axis">
-    ${ticks.map((tick) => html`<line class="grid-line" x1=${x(tick)} x2=${x(tick)} y1=${HEIGHT} y2=${HEIGHT + 4} /><text x=${x(tick)} y=${HEIGHT + 16} text-anchor="middle">${format(tick)}</text>`)}
-    ${parts.map((buckets, index) => html`<path class=${'ab'[index]} d=${outline(buckets)} />`)}
-    ${medians.map((median, index) => median && html`<line class="median-${'ab'[index]}" x1=${x(median.median)} x2=${x(median.median)} y1="0" y2=${HEIGHT} />`)}
-  </svg>`;
+  const left = (value) => ({ left: `${(x(value) / WIDTH) * 100}%` });
+  return html`<div class="dist-box" role="img" aria-label="Distribution of A and B: share of streams per value, logarithmic axis">
+    <svg class="dist" viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
+      ${parts.map((buckets, index) => html`<path class=${'ab'[index]} d=${outline(buckets)} />`)}
+      ${medians.map((median, index) => median && html`<line class="median-${'ab'[index]}" x1=${x(median.median)} x2=${x(median.median)} y1="0" y2=${HEIGHT} />`)}
+    </svg>
+    <div class="axis-labels">${ticks.map((tick) => html`<span style=${left(tick)}>${short(tick)}</span>`)}</div></div>`;
 }
 
 function Totals({ cells, names, currency }) {
@@ -107,7 +109,7 @@ function Totals({ cells, names, currency }) {
   });
   const price = (value) => (value === null ? UNKNOWN : `${number(value)} ${clean(currency ?? '', 8)}`.trim());
   const row = (label, read, title) => html`<tr><th scope="row" title=${title}>${label}</th>${rows.map((values) => html`<td class="num">${read(values)}</td>`)}</tr>`;
-  return html`<div class="table-scroll" tabindex="0" role="group" aria-label="Errors and cost"><table class="plain-table"><thead><tr><th scope="col"></th>${names.map((name, index) => html`<th scope="col" class="num"><span class="swatch ${'ab'[index]}" aria-hidden="true"></span><${Name} of=${name} limit=${40} /></th>`)}</tr></thead><tbody>
+  return html`<div class="table-scroll" tabindex="0" role="group" aria-label="Errors and cost"><table class="plain-table"><thead><tr><th scope="col"><span class="sr-only">quantity</span></th>${names.map((name, index) => html`<th scope="col" class="num"><span class="swatch ${'ab'[index]}" aria-hidden="true"></span><${Name} of=${name} limit=${40} /></th>`)}</tr></thead><tbody>
     ${row('finished requests', ({ finished }) => count(finished))}
     ${row('errors of upstream and proxy', ({ share }) => html`<${Value} metric="error_share" text=${percent(share?.share)} raw=${share?.share} />`, 'Share of finished requests')}
     ${row('95 % confidence interval', ({ share }) => (share ? `${percent(share.low)} to ${percent(share.high)}` : UNKNOWN), 'Wilson interval')}

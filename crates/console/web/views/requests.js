@@ -7,9 +7,10 @@ import { Copy, Empty, FilterBar, Name, Segmented, STAGE_NAMES, Value } from '../
 
 const LISTS = [['slowest', 'slowest'], ['failed', 'failed'], ['stalled', 'stalled'], ['most_expensive', 'most expensive']];
 const STAGE_ORDER = ['admission', 'connect', 'upload', 'headers', 'first_byte', 'first_event', 'first_token', 'reasoning', 'decode', 'tail'];
-const WIDTH = 1000;
-/** At most as many columns of the time axis. */
-const GRID_STEPS = 8;
+/** At most as many labels of the time axis. */
+const GRID_STEPS = 6;
+/** The process keeps at most as many instants of chunks per request. */
+const CHUNKS_KEPT = 64;
 
 export function RequestsView({ store, params }) {
   const list = LISTS.some(([name]) => name === params.list) ? params.list : listWith(store.requests, params.sel) ?? 'slowest';
@@ -47,10 +48,10 @@ function listWith(requests, id) {
 function RequestTable({ requests, selected, onSelect, column }) {
   const [label, read] = column;
   return html`<div class="list-scroll" tabindex="0" role="group" aria-label="Requests"><table>
-    <thead><tr><th scope="col">ended</th><th scope="col">model</th><th scope="col">outcome</th><th scope="col" class="num">TTFT</th><th scope="col" class="num">${label}</th></tr></thead>
+    <thead><tr><th scope="col">ended</th><th scope="col">model</th><th scope="col">outcome</th><th scope="col" class="num wide-only">TTFT</th><th scope="col" class="num">${label}</th></tr></thead>
     <tbody>${requests.map((request) => html`<tr key=${request.id} class="selectable" data-id=${request.id} aria-selected=${selected === request.id} onClick=${() => onSelect(request.id)}>
       <td><button type="button" class="row-button" title=${`request ${request.id}`}>${clock(request.ended_unix_ms)}</button></td><td><${Name} of=${request.model} /></td><td><${Outcome} request=${request} /></td>
-      <td class="num"><${Value} metric="time_to_first_token_seconds" text=${seconds(request.time_to_first_token_seconds)} reason="no first token" /></td><td class="num">${read(request)}</td></tr>`)}</tbody></table></div>`;
+      <td class="num wide-only"><${Value} metric="time_to_first_token_seconds" text=${seconds(request.time_to_first_token_seconds)} reason="no first token" /></td><td class="num">${read(request)}</td></tr>`)}</tbody></table></div>`;
 }
 
 function Outcome({ request }) {
@@ -94,29 +95,38 @@ function Tokens({ tokens }) {
 /** Stages in their order, a tick per chunk, and stalls, on one axis of time. */
 export function Waterfall({ request }) {
   const total = Math.max(request.duration_seconds, 1e-6);
-  const x = (offset) => (Math.min(total, Math.max(0, offset)) / total) * WIDTH;
+  const share = (offset) => (Math.min(total, Math.max(0, offset)) / total) * 100;
+  const span = (from, length) => ({ left: `${share(from)}%`, width: `max(2px, ${share(from + length) - share(from)}%)` });
   let start = 0;
   const stages = STAGE_ORDER.filter((name) => request.stages?.[name] > 0).map((name) => {
     const stage = { name, start, seconds: request.stages[name] };
     start += stage.seconds;
     return stage;
   });
+  const chunks = request.chunks_seconds ?? [];
+  const stalls = request.stalls ?? [];
+  const described = `${stages.map(({ name, seconds: length }) => `${STAGE_NAMES[name]} ${seconds(length)}`).join(', ')}; ${chunks.length} chunks shown; ${stalls.length} stalls`;
+  return html`<div class="waterfall" role="img" aria-label=${`Waterfall: ${described}`}>
+    ${stages.map(({ name, start: from, seconds: length }) => html`<span class="waterfall-label">${STAGE_NAMES[name]}</span><span class="waterfall-track" title=${`${STAGE_NAMES[name]}: ${seconds(length)}, from ${seconds(from)}`}><span class="waterfall-bar stage-${name}" style=${span(from, length)}></span>
+      <${Length} from=${share(from)} to=${share(from + length)} text=${seconds(length)} /></span>`)}
+    <span class="waterfall-label">chunks</span><span class="waterfall-track" title=${chunks.length === CHUNKS_KEPT ? `${CHUNKS_KEPT} of the chunks, evenly chosen` : `${chunks.length} chunks`}><svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><path class="chunk" d=${chunks.map((offset) => `M${(share(offset) * 10).toFixed(1)} 0V10`).join('')} /></svg></span>
+    ${stalls.length > 0 && html`<span class="waterfall-label bad">stalls</span><span class="waterfall-track">${stalls.map((stall) => html`<span class="waterfall-bar stage-stalled" style=${span(stall.after_seconds, stall.seconds)} title=${`stall of ${seconds(stall.seconds)} after ${seconds(stall.after_seconds)}`}></span>`)}<${Length} from=${share(stalls[0].after_seconds)} to=${share(stalls.at(-1).after_seconds + stalls.at(-1).seconds)} text=${stalls.map((stall) => seconds(stall.seconds)).join(', ')} /></span>`}
+    <span></span><${AxisLabels} total=${total} format=${seconds} />
+  </div>`;
+}
+
+/** The length of a bar: after it, before it, or on it if neither side has room. */
+function Length({ from, to, text }) {
+  if (to <= 80) return html`<span class="waterfall-length" style=${{ left: `${to}%` }}>${text}</span>`;
+  if (from >= 20) return html`<span class="waterfall-length" style=${{ right: `${100 - from}%` }}>${text}</span>`;
+  return html`<span class="waterfall-length inside">${text}</span>`;
+}
+
+/** Offsets from the start under an axis of time. */
+export function AxisLabels({ total, format }) {
   const step = niceStep(total / GRID_STEPS);
-  const grid = Array.from({ length: Math.floor(total / step) + 1 }, (_, index) => index * step);
-  const rowHeight = 16;
-  const rows = stages.length;
-  const chunksAt = rows * rowHeight + 6;
-  const height = chunksAt + 38;
-  const described = `${stages.map(({ name, seconds: length }) => `${STAGE_NAMES[name]} ${seconds(length)}`).join(', ')}; ${request.chunks_seconds?.length ?? 0} chunks shown; ${request.stalls?.length ?? 0} stalls`;
-  return html`<svg class="waterfall" viewBox=${`-150 0 ${WIDTH + 220} ${height}`} role="img" aria-label=${`Waterfall: ${described}`}>
-    ${grid.map((offset) => html`<line class="grid-line" x1=${x(offset)} x2=${x(offset)} y1="0" y2=${height - 14} /><text x=${x(offset)} y=${height - 2} text-anchor="middle">${seconds(offset)}</text>`)}
-    ${stages.map(({ name, start: from, seconds: length }, index) => html`<text x="-8" y=${index * rowHeight + 12} text-anchor="end">${STAGE_NAMES[name]}</text>
-      <rect class="stage-fill-${name}" x=${x(from)} y=${index * rowHeight + 2} width=${Math.max(1.5, x(from + length) - x(from))} height=${rowHeight - 4}><title>${STAGE_NAMES[name]}: ${seconds(length)}, from ${seconds(from)}</title></rect>
-      <text x=${x(from + length) + 5} y=${index * rowHeight + 12}>${seconds(length)}</text>`)}
-    ${(request.stalls ?? []).map((stall) => html`<rect class="stall" x=${x(stall.after_seconds)} y="0" width=${Math.max(2, x(stall.after_seconds + stall.seconds) - x(stall.after_seconds))} height=${chunksAt + 16}><title>stall of ${seconds(stall.seconds)} after ${seconds(stall.after_seconds)}</title></rect><text x=${x(stall.after_seconds) + 4} y=${chunksAt - 2}>stall ${seconds(stall.seconds)}</text>`)}
-    <text x="-8" y=${chunksAt + 12} text-anchor="end">chunks${request.chunks_seconds?.length === 64 ? ' (64 shown)' : ''}</text>
-    ${(request.chunks_seconds ?? []).map((offset) => html`<line class="chunk" x1=${x(offset)} x2=${x(offset)} y1=${chunksAt + 2} y2=${chunksAt + 15} />`)}
-  </svg>`;
+  const offsets = Array.from({ length: Math.floor(total / step) + 1 }, (_, index) => index * step);
+  return html`<span class="axis-labels" aria-hidden="true">${offsets.map((offset) => html`<span style=${{ left: `${(offset / total) * 100}%` }}>${format(offset)}</span>`)}</span>`;
 }
 
 /** 1, 2 or 5 times a power of ten, at least `least`. */

@@ -4,11 +4,7 @@ import { age, clean, clock, count, money, percent, seconds } from '../format.js'
 import { keys } from '../keys.js';
 import { link, matches, set } from '../route.js';
 import { Empty, FilterBar, Name, Value } from '../ui.js';
-import { niceStep } from './requests.js';
-
-const WIDTH = 1000;
-const ROW = 14;
-const GRID_STEPS = 6;
+import { AxisLabels } from './requests.js';
 
 const cachedShare = (session) => (session.input_tokens ? (session.cached_input_tokens ?? 0) / session.input_tokens : null);
 const length = (session) => (session.last_unix_ms - session.first_unix_ms) / 1000;
@@ -48,13 +44,8 @@ function Calls({ session }) {
   const start = calls[0].started_unix_ms;
   const end = Math.max(...calls.map((call) => call.started_unix_ms + (call.end_seconds ?? 0) * 1000));
   const span = Math.max(1, end - start) / 1000;
-  const x = (unixMs) => ((unixMs - start) / 1000 / span) * WIDTH;
-  const step = niceStep(span / GRID_STEPS);
-  const grid = Array.from({ length: Math.floor(span / step) + 1 }, (_, index) => index * step);
-  const height = calls.length * ROW + 20;
+  const share = (unixMs) => `${((unixMs - start) / 1000 / span) * 100}%`;
   return html`<section class="panel" aria-label="Calls of the session"><h2>Calls of <${Name} of=${session.id} limit=${60} /> <span class="unit">${calls.length < session.calls ? `the last ${calls.length} of ${session.calls}` : `${calls.length}`}, from ${clock(start)} to ${clock(end)}</span></h2>
-    <svg class="waterfall" viewBox=${`-60 0 ${WIDTH + 120} ${height}`} role="group" aria-label="Calls on one axis of time">
-      ${grid.map((offset) => html`<line class="grid-line" x1=${x(start + offset * 1000)} x2=${x(start + offset * 1000)} y1="0" y2=${height - 16} /><text x=${x(start + offset * 1000)} y=${height - 3} text-anchor="middle">${age(offset)}</text>`)}
-      ${calls.map((call, index) => html`<a href=${link('requests', { sel: call.id })} aria-label=${`call ${call.id}, ${clean(call.model, 60)}, ${clean(call.outcome, 20)}, ${seconds(call.end_seconds)}`}><rect class="axis-call ${call.outcome === 'ok' ? '' : 'failed'}" x=${x(call.started_unix_ms)} y=${index * ROW + 2} height=${ROW - 4} width=${Math.max(2, ((call.end_seconds ?? 0) / span) * WIDTH)}><title>${clean(call.model, 80)}: ${clean(call.outcome, 20)}, ${clock(call.started_unix_ms)}, ${seconds(call.end_seconds)}</title></rect>${call.outcome === 'ok' ? null : html`<text x=${x(call.started_unix_ms) - 4} y=${index * ROW + 11} text-anchor="end">✕</text>`}</a>`)}
-    </svg></section>`;
+    <div class="call-axis">${calls.map((call) => html`<a key=${call.id} class="call" href=${link('requests', { sel: call.id })} style=${{ paddingLeft: share(call.started_unix_ms) }} title=${`${clean(call.model, 80)}: ${clean(call.outcome, 20)}, ${clock(call.started_unix_ms)}, ${seconds(call.end_seconds)}`}><span class="sr-only">call ${call.id}, ${clean(call.model, 60)}, ${clean(call.outcome, 20)}, ${seconds(call.end_seconds)}</span><span class="call-bar ${call.outcome === 'ok' ? '' : 'failed'}" style=${{ width: `max(3px, ${((call.end_seconds ?? 0) / span) * 100}cqw)` }}></span>${call.outcome === 'ok' ? null : html`<span class="bad">✕ ${clean(call.outcome, 20)}</span>`}</a>`)}</div>
+    <${AxisLabels} total=${span} format=${age} /></section>`;
 }

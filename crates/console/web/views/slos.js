@@ -15,15 +15,15 @@ export function SlosView({ store, params }) {
   return html`<h1 class="sr-only">SLOs</h1>${slos.map((slo) => html`<${Slo} key=${slo.name} slo=${slo} selected=${params.sel === slo.name} />`)}`;
 }
 
-function threshold({ threshold: limit }) {
-  if (!limit) return 'requests succeed';
+function threshold({ threshold: limit, sli }) {
+  if (!limit) return sli === 'stall_free' ? 'no stall' : 'the request succeeds';
   const unit = limit.unit === '{token}/s' ? 'tokens/s' : limit.unit;
   return `${limit.good === 'from' ? 'at least' : 'at most'} ${number(limit.value)} ${clean(unit, 20)}`;
 }
 
 function scopeText(scope) {
-  const parts = Object.entries(scope ?? {}).map(([key, value]) => `${key} ${clean(value, 60)}`);
-  return parts.length ? parts.join(', ') : 'all requests';
+  const parts = Object.entries(scope ?? {}).map(([key, value]) => (key === 'stream' ? (value ? 'streams only' : 'no streams') : `${key} ${clean(value, 60)}`));
+  return parts.length ? ` (${parts.join(', ')})` : '';
 }
 
 function Slo({ slo, selected }) {
@@ -33,12 +33,12 @@ function Slo({ slo, selected }) {
   const part = slo.window_covered_seconds / slo.window_seconds;
   return html`<article class="slo ${spent ? 'critical' : ''}" data-slo=${clean(slo.name, 80)} aria-current=${selected ? 'true' : null}>
     <section><h2><${Name} of=${slo.name} limit=${80} /></h2>
-      <p>${clean(slo.sli, 40)}: ${threshold(slo)}, for ${percent(slo.target)} of ${scopeText(slo.scope)}</p>
+      <p>${clean(slo.sli, 40)}: ${threshold(slo)}, for ${percent(slo.target)} of the requests${scopeText(slo.scope)}</p>
       <p><strong>Budget left: <${Value} metric="error_budget_remaining" text=${percent(slo.error_budget_remaining)} raw=${slo.error_budget_remaining} /></strong> <${Info} metric="error_budget_remaining" />${spent && html` <span class="severity critical">▲ spent</span>`}</p>
       <${Budget} remaining=${slo.error_budget_remaining} />
       <p>Window: ${age(slo.window_seconds)}, of which <strong>${age(Math.min(slo.window_covered_seconds, slo.window_seconds))}</strong> (${percent(Math.min(1, part))}) are covered.</p>
       <span class="meter thin" role="img" aria-label=${`${percent(Math.min(1, part))} of the window covered`}><span style=${{ width: `${Math.min(100, part * 100)}%` }}></span></span>
-      <p>${slo.time_to_exhaustion_seconds === null || slo.time_to_exhaustion_seconds === undefined ? 'The budget does not run out at the rate of the last hour.' : html`<span class="burning">The budget runs out in ${age(slo.time_to_exhaustion_seconds)} at the rate of the last hour.</span>`}</p>
+      <p>${spent ? html`<span class="burning">The budget is spent.</span>` : slo.time_to_exhaustion_seconds === null || slo.time_to_exhaustion_seconds === undefined ? 'The budget does not run out at the rate of the last hour.' : html`<span class="burning">The budget runs out in ${age(slo.time_to_exhaustion_seconds)} at the rate of the last hour.</span>`}</p>
       <p class="note">${count(slo.good)} good, ${count(slo.bad)} bad, ${count(slo.excluded)} excluded since the start of the process</p></section>
     <section><h3>Burn rate${burning ? ' – above 1 uses the budget too fast' : ''} <${Info} metric="burn_rate" /></h3>
       <table><thead><tr><th scope="col">window</th><th scope="col" class="num">burn rate</th></tr></thead><tbody>${rates.map(([window, rate]) => html`<tr><th scope="row">${clean(window, 10)}</th><td class="num ${rate > 1 ? 'burning' : ''}"><${Value} metric="burn_rate" text=${rate === null ? UNKNOWN : `${number(rate)} ×`} raw=${rate} />${rate > 1 ? ' ▲' : ''}</td></tr>`)}</tbody></table></section>

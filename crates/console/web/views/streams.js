@@ -28,20 +28,18 @@ const SORTS = {
   model: (stream) => stream.model ?? '', route: (stream) => stream.route ?? '', tenant: (stream) => stream.tenant ?? '', session: (stream) => stream.session ?? '',
   tokens: (stream) => stream.tokens, rate: (stream) => stream.rate_now ?? -1, idle: (stream) => stream.idle_seconds ?? -1, age: (stream) => stream.age_seconds,
 };
+/** Without a chosen order: stalled streams, then slow clients, then the others. */
+const attention = (stream) => -Math.min(2, PHASE_ORDER[phaseOf(stream)] ?? 2);
 
-/** Without a chosen order: stalled streams, then slow clients, then the others; oldest first in each. */
-const attention = (stream) => Math.min(2, PHASE_ORDER[phaseOf(stream)] ?? 2);
-
-function compareBy(sort) {
-  const ascending = sort?.startsWith('-');
-  const read = SORTS[sort?.replace(/^-/, '')];
-  const oldestFirst = (a, b) => a.started_unix_ms - b.started_unix_ms || a.request_number - b.request_number;
-  if (!read) return (a, b) => attention(a) - attention(b) || oldestFirst(a, b);
-  return (a, b) => {
-    const [left, right] = [read(a), read(b)];
-    const order = typeof left === 'string' ? left.localeCompare(right) : right - left;
-    return (ascending ? -order : order) || oldestFirst(a, b);
-  };
+/** Sorts by a column, highest first ("-column": lowest first); the oldest stream first among equals. Names go from A to Z. */
+function sortStreams(streams, sort) {
+  const column = sort?.replace(/^-/, '');
+  const read = SORTS[column] ?? attention;
+  const sign = sort?.startsWith('-') ? -1 : 1;
+  const keyed = streams.map((stream) => ({ stream, key: read(stream) }));
+  const order = (a, b) => (typeof a === 'string' ? (a < b ? -1 : a > b ? 1 : 0) : b - a);
+  keyed.sort((a, b) => sign * order(a.key, b.key) || a.stream.started_unix_ms - b.stream.started_unix_ms || a.stream.request_number - b.stream.request_number);
+  return keyed.map(({ stream }) => stream);
 }
 
 export class StreamsView extends Component {
@@ -68,9 +66,10 @@ export class StreamsView extends Component {
     const phase = params.phase;
     const counts = new Map();
     for (const stream of all) counts.set(phaseOf(stream), (counts.get(phaseOf(stream)) ?? 0) + 1);
-    const shown = all.filter((stream) => matches(stream, params) && (!phase || phaseOf(stream) === phase)).sort(compareBy(params.sort));
+    const fitting = all.filter((stream) => matches(stream, params) && (!phase || phaseOf(stream) === phase));
+    const shown = sortStreams(fitting, params.sort);
     const select = (id) => set({ sel: id });
-    keys.list = { ids: shown.map(({ request_number: id }) => String(id)), selected: params.sel, select };
+    keys.list = { get ids() { return shown.map(({ request_number: id }) => String(id)); }, selected: params.sel, select };
     const sort = (next) => set({ sort: next });
     const selected = params.sel ? all.find(({ request_number: id }) => String(id) === params.sel) : null;
     const narrow = this.narrow.matches;
@@ -86,10 +85,10 @@ export class StreamsView extends Component {
         ${paused && html`<span class="paused" role="status">paused at ${clock(paused.at)}, ${age((store.clock - paused.at) / 1000)} ago</span>`}
       <//>
       ${store.streams_left_out > 0 && html`<p class="note">${count(store.streams_left_out)} more are left out; the limit is ${count(store.settings.max_streams)}.</p>`}
-      <div class="grid-table stream-table" role="table" aria-label="Requests in flight" aria-rowcount=${shown.length + 1}>
-        ${shown.length === 0 && html`<div role="row" class="no-rows"><span role="cell">${all.length ? 'No request in flight fits the filter.' : 'No request is in flight.'}</span></div>`}
+      <div class="grid-table stream-table">
+        ${shown.length === 0 && html`<p class="no-rows">${all.length ? 'No request in flight fits the filter.' : 'No request is in flight.'}</p>`}
         <${VirtualList} items=${shown} id=${(stream) => stream.request_number} selected=${params.sel} rowHeight=${narrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} label="Requests in flight" head=${head}
-          row=${(stream, index, style, id) => html`<${StreamRow} key=${id} stream=${stream} index=${index} style=${style} selected=${params.sel === String(id)} onSelect=${() => select(params.sel === String(id) ? null : String(id))} />`} />
+          row=${(stream, index, style, id) => html`<${StreamRow} key=${id} stream=${stream} index=${index} style=${style} selected=${params.sel === String(id)} />`} />
       </div>
       ${selected ? html`<${StreamDetail} stream=${selected} onClose=${() => select(null)} />` : params.sel && html`<p class="note" role="status">Request ${clean(params.sel, 20)} has ended. <a href=${`#requests?sel=${encodeURIComponent(params.sel)}`}>Look for it under Requests</a></p>`}
     </div>`;
@@ -103,17 +102,25 @@ function stagesWithIdle(stream) {
   return { ...stream.stages, decode: stream.stages.decode - idle, stalled: idle };
 }
 
-function StreamRow({ stream, index, style, selected, onSelect }) {
-  const phase = phaseOf(stream);
-  return html`<div class="row stream phase-row-${phase}" role="row" aria-rowindex=${index + 2} aria-selected=${selected} style=${style} data-id=${stream.request_number} onClick=${onSelect}>
-    <span role="cell" class="phase"><span class="phase-dot phase-${phase}" aria-hidden="true"></span>${PHASE_NAMES[phase] ?? clean(phase, 20)}</span>
-    <span role="cell" class="model"><${Name} of=${stream.model} /></span><span role="cell" class="label"><${Name} of=${stream.route} /></span><span role="cell" class="label"><${Name} of=${stream.tenant} /></span><span role="cell" class="label session"><${Name} of=${stream.session} /></span>
-    <span role="cell" class="num"><${Value} metric="tokens" text=${stream.tokens ? count(stream.tokens) : UNKNOWN} raw=${stream.tokens} /><span class="narrow-unit"> tokens</span></span>
-    <span role="cell" class="num"><${Value} metric="rate_now" text=${number(stream.rate_now)} reason=${stream.tokens ? null : 'no token yet'} /><span class="narrow-unit"> /s</span></span>
-    <span role="cell" class="num ${phase === 'stalled' ? 'bad' : ''}"><${Value} metric="idle_seconds" text=${seconds(stream.idle_seconds)} /><span class="narrow-unit"> idle</span></span>
-    <span role="cell" class="num age">${age(stream.age_seconds)}</span>
-    <span role="cell" class="bar"><${StageBar} stages=${stagesWithIdle(stream)} format=${seconds} share=${Math.min(1, stream.age_seconds / FULL_BAR_SECONDS)} /></span>
-  </div>`;
+class StreamRow extends Component {
+  /** A row that only stays while others scroll is not rendered again. */
+  shouldComponentUpdate(next) {
+    const { stream, index, selected } = this.props;
+    return stream !== next.stream || index !== next.index || selected !== next.selected || this.props.style.height !== next.style.height;
+  }
+
+  render({ stream, index, style, selected }) {
+    const phase = phaseOf(stream);
+    return html`<div class="row stream phase-row-${phase}" role="row" aria-rowindex=${index + 2} aria-selected=${selected} style=${style} data-id=${stream.request_number} onClick=${() => set({ sel: selected ? null : stream.request_number })}>
+      <span role="cell" class="phase"><span class="phase-dot phase-${phase}" aria-hidden="true"></span>${PHASE_NAMES[phase] ?? clean(phase, 20)}</span>
+      <span role="cell" class="model"><${Name} of=${stream.model} /></span><span role="cell" class="label"><${Name} of=${stream.route} /></span><span role="cell" class="label"><${Name} of=${stream.tenant} /></span><span role="cell" class="label session"><${Name} of=${stream.session} /></span>
+      <span role="cell" class="num"><${Value} metric="tokens" text=${stream.tokens ? count(stream.tokens) : UNKNOWN} raw=${stream.tokens} /><span class="narrow-unit"> tokens</span></span>
+      <span role="cell" class="num"><${Value} metric="rate_now" text=${number(stream.rate_now)} reason=${stream.tokens ? null : 'no token yet'} /><span class="narrow-unit"> /s</span></span>
+      <span role="cell" class="num ${phase === 'stalled' ? 'bad' : ''}"><${Value} metric="idle_seconds" text=${seconds(stream.idle_seconds)} /><span class="narrow-unit"> idle</span></span>
+      <span role="cell" class="num age">${age(stream.age_seconds)}</span>
+      <span role="cell" class="bar"><${StageBar} stages=${stagesWithIdle(stream)} format=${seconds} share=${Math.min(1, stream.age_seconds / FULL_BAR_SECONDS)} /></span>
+    </div>`;
+  }
 }
 
 function StreamDetail({ stream, onClose }) {

@@ -1,0 +1,119 @@
+"""A browser that records what no page of the console may do, and processes to show in it."""
+
+import json
+import pathlib
+import re
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+
+from playwright.sync_api import sync_playwright
+
+FOLDER = pathlib.Path(__file__).parent
+CHROMIUM = "/usr/bin/chromium"
+VIEWS = ["now", "charts", "streams", "requests", "sessions", "slos", "compare", "engines", "rate_limits", "cost"]
+# The page reports violations of its Content-Security-Policy by itself.
+RECORD_VIOLATIONS = """
+  window.violations = [];
+  document.addEventListener('securitypolicyviolation', (event) => window.violations.push(`${event.violatedDirective}: ${event.blockedURI}`));
+"""
+
+
+class Mock:
+    """The mock of the admin port, with the incident that the console shows."""
+
+    def __init__(self, *arguments):
+        command = ["node", str(FOLDER / "mock.mjs"), *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.address = self.process.stdout.readline().strip()
+        assert self.address.startswith("http://127.0.0.1:"), self.address
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def act(self, action):
+        urllib.request.urlopen(urllib.request.Request(f"{self.address}mock/{action}", method="POST"), timeout=10)
+
+    def state(self):
+        return fetch_json(f"{self.address}mock/state")
+
+
+def fetch_json(address, token=None):
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as response:
+        return json.load(response)
+
+
+class Browser:
+    """Chromium. `problems` lists dialogs, script errors, violations of the policy and requests to other hosts."""
+
+    def __init__(self):
+        self.playwright = sync_playwright().start()
+        self.chromium = self.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        self.problems = []
+        self.pages = []
+
+    def close(self):
+        self.chromium.close()
+        self.playwright.stop()
+
+    def open(self, address, width=1600, height=1000, scheme="dark"):
+        context = self.chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.add_init_script(RECORD_VIOLATIONS)
+        host = urllib.parse.urlsplit(address).netloc
+        page.on("pageerror", lambda error: self.problems.append(f"error of a script: {error}"))
+        page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: self.check_host(request.url, host))
+        page.on("console", self.check_message)
+        page.goto(address)
+        self.pages.append(page)
+        return page
+
+    def check_host(self, address, host):
+        parts = urllib.parse.urlsplit(address)
+        if parts.scheme not in ("data", "blob") and parts.netloc != host:
+            self.problems.append(f"request to another host: {address}")
+
+    def check_message(self, message):
+        if re.search(r"Content Security Policy|Refused to", message.text):
+            self.problems.append(f"console: {message.text}")
+
+    def finish(self):
+        """Closes the pages of a test and returns what they did wrong."""
+        for page in self.pages:
+            self.problems += [f"policy: {entry}" for entry in page.evaluate("window.violations")]
+            page.context.close()
+        problems, self.problems, self.pages = self.problems, [], []
+        return problems
+
+
+def show(page, view, **parameters):
+    """Opens a view of the console by its hash."""
+    present = {key: value for key, value in parameters.items() if value is not None}
+    query = urllib.parse.urlencode(present)
+    page.evaluate("hash => { location.hash = hash }", f"#{view}{'?' + query if query else ''}")
+    page.wait_for_selector(f"main.view-{view}")
+    page.wait_for_timeout(120)
+
+
+def wait_live(page):
+    page.wait_for_selector(".live-mark.live")
+
+
+def eventually(check, seconds=10.0):
+    """Repeats a check of values that move each second, until it passes."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.15)
