@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import subprocess
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -41,6 +42,29 @@ class Mock:
 
     def state(self):
         return fetch_json(f"{self.address}mock/state")
+
+
+class Reports:
+    """Reads the live events beside the page, to compare both at the same sequence number."""
+
+    def __init__(self, address):
+        self.now = {}
+        self.response = urllib.request.urlopen(f"{address}api/v1/live", timeout=30)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        try:
+            for line in self.response:
+                if line.startswith(b"data:"):
+                    report = json.loads(line[5:])
+                    if "now" in report:
+                        self.now[report["sequence"]] = report["now"]
+        except (OSError, ValueError, AttributeError):
+            # The test closed the connection.
+            pass
+
+    def close(self):
+        self.response.close()
 
 
 def fetch_json(address, token=None):

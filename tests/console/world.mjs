@@ -77,6 +77,7 @@ export class World {
       group.id = index + 1;
       group.intervals = new Map();
     });
+    this.gapBefore = null;
     this.lastInterval = Math.floor(this.now / 1000 / INTERVAL_SECONDS) - 1;
     this.firstInterval = this.lastInterval - INTERVALS + 1;
     if (scenario !== 'idle') this.#play();
@@ -85,7 +86,7 @@ export class World {
   /** A process that has just started knows nothing of the time before. */
   forgetHistory() {
     this.startedAt = this.now;
-    this.firstInterval = this.lastInterval + 1;
+    this.gapBefore = this.now;
     for (const group of this.groups) group.intervals.clear();
     this.requests = [];
     this.samples = [];
@@ -298,7 +299,7 @@ export class World {
       settings: { window_seconds: WINDOW_SECONDS, interval_seconds: INTERVAL_SECONDS, max_groups: 64, max_streams: 5000, requests_per_list: PER_LIST, trace_url: 'https://jaeger.example/trace/{trace_id}', names_hidden: false, sessions_known: this.scenario !== 'idle' },
       now: this.#now(), conditions: this.#conditions(),
       history: {
-        first_interval: this.firstInterval, last_interval: this.lastInterval, groups_left_out: this.scenario === 'calm' ? 2 : 0, gap_before_unix_ms: null,
+        first_interval: this.firstInterval, last_interval: this.lastInterval, groups_left_out: this.scenario === 'calm' ? 2 : 0, gap_before_unix_ms: this.gapBefore,
         groups: this.groups.map(({ id, provider, model, route, tenant, intervals }) => ({ id, provider, model, route, tenant, variant: null, intervals: [...intervals] })),
       },
       streams: [...this.streams.values()].map((stream) => this.#view(stream)).sort((a, b) => b.stalled - a.stalled || a.started_unix_ms - b.started_unix_ms),

@@ -95,7 +95,7 @@ class App extends Component {
       <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to content</a>
       <${Header} live=${this.live} views=${this.#views()} route=${route} onHelp=${() => this.setState({ help: true })} />
       <${Banners} live=${this.live} recovery=${this.recovery} />
-      <main id="main" tabindex="-1" class="view-${route.view}">
+      <main id="main" tabindex="-1" class="view-${route.view}" data-sequence=${store.sequence}>
         ${store.ready ? html`<${View} key=${route.view} store=${store} live=${this.live} params=${route.params} />` : html`<p class="loading" role="status">Connecting to the process …</p>`}
       </main>
       ${help && html`<${HelpPage} keys=${KEY_HELP} onClose=${() => this.setState({ help: false })} />`}`;

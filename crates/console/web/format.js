@@ -27,6 +27,7 @@ export const count = (value) => (isNumber(value) ? Math.round(value).toLocaleStr
 export function percent(share) {
   if (!isNumber(share)) return UNKNOWN;
   const value = share * 100;
+  if (value > 0 && value < 0.005) return '< 0.01 %';
   return `${value !== 0 && Math.abs(value) < 1 ? Number(value.toFixed(2)) : Number(value.toFixed(1))} %`;
 }
 

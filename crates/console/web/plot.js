@@ -14,7 +14,7 @@ const scheme = matchMedia('(prefers-color-scheme: dark)');
 
 /**
  * Props: `times` (Unix seconds), `series` [{label, values, colour, dash, fill}], `format`, `zoom` [from, to] or null,
- * `range` [from, to], `onZoom(from, to)`, `onInstant(seconds)`, `stacked`, `lines` [{value, label}].
+ * `range` [from, to], `onZoom(from, to)`, `onInstant(seconds)`, `stacked`, `lines` [{value, label}], `integers`.
  */
 export class Plot extends Component {
   keep = (element) => {
@@ -87,7 +87,7 @@ export class Plot extends Component {
       cursor: { sync: { key: CURSOR.key, setSeries: false }, drag: { x: true, y: false, setScale: false, dist: CLICK_PIXELS }, points: { size: 6 }, bind: { dblclick: () => () => this.props.onZoom(null, null) } },
       select: { show: true },
       scales: { x: { time: true, auto: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-      axes: [{ ...axis, space: 60, size: 30, incrs: [1, 5, 10, 15, 30, 60, 120, 180, 300], values: (_, ticks) => ticks.map((tick) => timeOfDay(tick, ticks)) }, { ...axis, size: 58, values: (_, ticks) => ticks.map(format) }],
+      axes: [{ ...axis, space: 60, size: 30, incrs: [1, 5, 10, 15, 30, 60, 120, 180, 300], values: (_, ticks) => ticks.map((tick) => timeOfDay(tick, ticks)) }, { ...axis, size: 58, ...(this.props.integers ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] } : {}), values: (_, ticks) => ticks.map(format) }],
       series: [{ label: 'time' }, ...ordered.map(line)],
       hooks: { setSelect: [(plot) => this.select(plot)], ready: [(plot) => this.listen(plot)], draw: [(plot) => this.drawLines(plot)] },
     }, this.data(), this.element);

@@ -4,6 +4,8 @@
 const REPLACED = ['process', 'settings', 'now', 'conditions', 'requests', 'sessions', 'slos', 'engines', 'rate_limits', 'streams_left_out'];
 /** Seen burn rates for the sparkline, one per 5 s: the process keeps no history of them. */
 const BURN_RATES_KEPT = 180;
+/** Charts show at least this much time. */
+const LEAST_WINDOW_SECONDS = 120;
 
 const labelsKey = (group) => JSON.stringify([group.provider, group.model, group.route, group.tenant, group.variant]);
 
@@ -50,11 +52,13 @@ export class Store {
     return this.settings?.interval_seconds ?? 5;
   }
 
-  /** First and last interval of the charts: the window that ends now, or at the last report of a live connection. */
+  /** First and last interval of the charts. The window also moves on while no report arrives. */
   get window() {
     const length = Math.round(this.settings.window_seconds / this.intervalSeconds);
     const last = Math.max(this.lastInterval, Math.floor(this.clock / 1000 / this.intervalSeconds) - 2);
-    return [last - length + 1, last];
+    // A young process fills the charts from the left: no more than 2 minutes of empty time before its start.
+    const start = this.covered.length ? Math.min(this.covered[0][0], last - Math.round(LEAST_WINDOW_SECONDS / this.intervalSeconds) + 1) : last - length + 1;
+    return [Math.max(last - length + 1, start), last];
   }
 
   isCovered(interval) {
@@ -86,7 +90,9 @@ export class Store {
       }
       for (const [interval, values] of old.intervals) if (!present.intervals.has(interval)) present.intervals.set(interval, values);
     }
-    this.#cover(history.first_interval, history.last_interval);
+    // Intervals before the start of the process belong to nobody.
+    const start = this.gapBefore ? Math.floor(this.gapBefore / 1000 / this.intervalSeconds) : 0;
+    this.#cover(Math.max(history.first_interval, start), history.last_interval);
     this.#forget();
   }
 

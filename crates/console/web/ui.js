@@ -71,7 +71,7 @@ export function Sparkline({ values, label, format }) {
     area += `L${x(index).toFixed(1)} ${y}`;
     if (index === values.length - 1 || values[index + 1] === null) area += `L${x(index).toFixed(1)} 26Z`;
   });
-  const text = `${label}, last 15 minutes: up to ${format(highest)}, now ${format(known.at(-1))}`;
+  const text = `${label}: up to ${format(highest)}, now ${format(known.at(-1))}, last 15 minutes at most`;
   return html`<svg class="spark" viewBox="0 0 120 28" preserveAspectRatio="none" role="img" aria-label=${text}><title>${text}</title><path class="spark-area" d=${area}/><path class="spark-line" d=${line}/></svg>`;
 }
 

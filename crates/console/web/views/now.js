@@ -30,7 +30,7 @@ function sparklines(store) {
     in_flight: highestGauge(store, groups, range, INTERVALS_PER_POINT, 'in_flight'),
     queue_depth: highestGauge(store, groups, range, INTERVALS_PER_POINT, 'queued'),
     stalled: highestGauge(store, groups, range, INTERVALS_PER_POINT, 'stalled'),
-    cost_per_hour: line((cell) => cell.rate('cost') * 3600),
+    cost_per_hour: line((cell) => (cell.intervals.some((interval) => interval.cost) ? cell.rate('cost') * 3600 : null)),
     worst_burn_rate: Array.from({ length: range[1] - range[0] + 1 }, (_, index) => burnRates.get(range[0] + index) ?? null),
   };
   const estimatedShare = recent(store, groups, 60).estimatedShare();
@@ -101,7 +101,7 @@ function Tiles({ store }) {
     ${tile('error_share', 'requests', percent, html`<${Big} metric="error_share" raw=${total} text=${percent(total)} />`, html`upstream ${percent(errors?.upstream)}, proxy ${percent(errors?.proxy)}, client ${percent(errors?.client)}`)}
     ${tile('stalled', 'streams', count, html`<${Big} metric="stalled" raw=${now.stalled} text=${count(now.stalled)} /> <span class="unit">streams</span>`, 'now')}
     ${tile('queue_depth', 'charts', count, html`<${Big} metric="queue_depth" raw=${now.queue_depth} text=${count(now.queue_depth)} /> <span class="unit">requests</span>`, 'now; line: queued in this process')}
-    ${tile('worst_burn_rate', 'slos', number, html`<${Big} metric="worst_burn_rate" raw=${burn?.burn_rate} text=${number(burn?.burn_rate)} /> <span class="unit">${burn ? '×' : ''}</span>`, burn ? html`<bdi class="name" title=${clean(burn.slo)}>${clean(burn.slo, 40)}</bdi>, ${burn.window} window; ${covered(burn)}` : 'no SLO has events yet')}
+    ${tile('worst_burn_rate', 'slos', number, html`<${Big} metric="worst_burn_rate" raw=${burn?.burn_rate} text=${number(burn?.burn_rate)} /> <span class="unit">${burn ? '×' : ''}</span>`, burn ? html`<bdi class="name" title=${clean(burn.slo)}>${clean(burn.slo, 40)}</bdi>, ${burn.window} window; ${covered(burn)}` : 'no window is covered yet')}
     ${tile('stream_output_tokens_per_second', 'charts', number, html`<${Big} metric="stream_output_tokens_per_second" raw=${rate?.p50} text=${number(rate?.p50)} /> <span class="unit">p50</span>`, html`p10 <${Value} metric="stream_output_tokens_per_second" raw=${rate?.p10} text=${number(rate?.p10)} />`)}
     ${tile('inter_token_latency_seconds', 'charts', seconds, html`<${Big} metric="inter_token_latency_seconds" raw=${itl?.p95} text=${seconds(itl?.p95)} /> <span class="unit">p95</span>`, html`p50 <${Value} metric="inter_token_latency_seconds" raw=${itl?.p50} text=${seconds(itl?.p50)} />`)}
     ${tile('requests_per_second', 'charts', number, html`<${Big} metric="requests_per_second" raw=${now.requests_per_second} text=${number(now.requests_per_second)} /> <span class="unit">/s</span>`)}

@@ -26,8 +26,19 @@ function scopeText(scope) {
   return parts.length ? ` (${parts.join(', ')})` : '';
 }
 
+/** Seconds of a window such as "30m" or "3d". */
+function windowSeconds(text) {
+  return Number.parseFloat(text) * ({ s: 1, m: 60, h: 3600, d: 86_400 }[text.at(-1)] ?? 1);
+}
+
+/** Reasons in words; others are shown as they are. */
+const REASONS = {
+  client: 'the client caused the error or left', undefined: 'no value of the indicator, such as too few tokens', warmup: 'started during the warm-up of the process',
+  warming: 'the backend was not warm', rate_limited: 'the upstream responded 429', overload: 'a limit of this proxy', shutdown: 'this proxy stopped',
+};
+
 function Slo({ slo, selected }) {
-  const rates = Object.entries(slo.burn_rate ?? {});
+  const rates = Object.entries(slo.burn_rate ?? {}).sort(([a], [b]) => windowSeconds(a) - windowSeconds(b));
   const burning = rates.some(([, rate]) => rate > 1);
   const spent = slo.error_budget_remaining !== null && slo.error_budget_remaining <= 0;
   const part = slo.window_covered_seconds / slo.window_seconds;
@@ -45,7 +56,7 @@ function Slo({ slo, selected }) {
     <section><h3>What used it</h3>
       ${(slo.consumed_by ?? []).length ? html`<table><thead><tr><th scope="col">model</th><th scope="col">error</th><th scope="col" class="num">bad</th></tr></thead><tbody>${slo.consumed_by.map((row) => html`<tr><td><a href=${link('charts', { model: row.model })}><${Name} of=${row.model} limit=${60} /></a></td><td>${row.error_type ? html`<${Name} of=${row.error_type} limit=${40} />` : html`<span title="The request succeeded, but missed the threshold.">missed the threshold</span>`}</td><td class="num">${count(row.bad)}</td></tr>`)}</tbody></table>` : html`<p class="note">No bad event.</p>`}
       <h3>Excluded</h3>
-      ${(slo.excluded_by ?? []).length ? html`<table><thead><tr><th scope="col">reason</th><th scope="col" class="num">events</th></tr></thead><tbody>${slo.excluded_by.map((row) => html`<tr><td>${clean(String(row.reason).replaceAll('_', ' '), 60)}</td><td class="num">${count(row.count)}</td></tr>`)}</tbody></table>` : html`<p class="note">No event.</p>`}</section>
+      ${(slo.excluded_by ?? []).length ? html`<table><thead><tr><th scope="col">reason</th><th scope="col" class="num">events</th></tr></thead><tbody>${slo.excluded_by.map((row) => html`<tr><td title=${clean(row.reason, 60)}>${REASONS[row.reason] ?? clean(String(row.reason).replaceAll('_', ' '), 60)}</td><td class="num">${count(row.count)}</td></tr>`)}</tbody></table>` : html`<p class="note">No event.</p>`}</section>
   </article>`;
 }
 
