@@ -5,7 +5,7 @@
 //                               [--token TOKEN] [--viewers 32]
 //
 // The first line of output is the address. `POST PREFIXmock/ACTION` changes the state while the mock runs:
-// `restart`, `cut?seconds=N` (refuses connections for N seconds), `token?value=TOKEN`, `viewers?limit=N`. `GET PREFIXmock/state`
+// `restart?seconds=N` (gone for N seconds), `cut?seconds=N` (refuses connections for N seconds), `token?value=TOKEN`, `viewers?limit=N`. `GET PREFIXmock/state`
 // returns what the mock sent last and the number of connected viewers.
 import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
@@ -49,9 +49,14 @@ function closeViewers() {
 
 function act(action, query) {
   if (action === 'restart') {
+    // The new process starts after the old one has been gone for some seconds.
+    const milliseconds = 1000 * Number(query.get('seconds') ?? 0);
+    control.refuseUntil = Date.now() + milliseconds;
     closeViewers();
-    world = makeWorld();
-    world.forgetHistory();
+    setTimeout(() => {
+      world = makeWorld();
+      world.forgetHistory();
+    }, milliseconds);
   } else if (action === 'cut') {
     control.refuseUntil = Date.now() + 1000 * Number(query.get('seconds'));
     closeViewers();

@@ -35,7 +35,7 @@ class App extends Component {
     });
     addEventListener('hashchange', () => {
       keys.list = null;
-      this.forceUpdate(() => document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }));
+      this.forceUpdate();
     });
     addEventListener('keydown', (event) => handleKey(event, { toggleHelp: () => this.setState(({ help }) => ({ help: !help })), closeHelp: () => this.setState({ help: false }), views: this.#views() }));
     // Ages and the silence banner move also while nothing arrives.
@@ -44,6 +44,14 @@ class App extends Component {
       else if (!document.hidden && (store.silence() ?? 0) > SILENCE_SHOWN_SECONDS) this.forceUpdate();
     }, 1000);
     this.live.start();
+  }
+
+  /** On a narrow screen, the navigation scrolls to the present view. */
+  componentDidUpdate() {
+    const link = document.querySelector('nav [aria-current]');
+    if (!link || link.textContent === this.shownLink) return;
+    this.shownLink = link.textContent;
+    link.scrollIntoView({ block: 'nearest', inline: 'center' });
   }
 
   #receive(name, data) {

@@ -49,19 +49,15 @@ export function MessagePage({ title, text, hint, retry }) {
   return html`<main class="page"><h1>${title}</h1><p>${text}</p><p>${hint}</p><p><button type="button" class="primary" onClick=${retry}>Try again</button></p></main>`;
 }
 
+/** A modal dialog: the browser keeps the focus inside and closes it with Escape. */
 export function HelpPage({ keys, onClose }) {
-  const close = useRef(null);
-  useEffect(() => {
-    const former = document.activeElement;
-    close.current?.focus();
-    return () => former?.focus?.();
-  }, []);
-  return html`<div class="overlay" onClick=${(event) => event.target === event.currentTarget && onClose()}>
-    <div class="dialog" role="dialog" aria-modal="true" aria-labelledby="help-title">
+  const dialog = useRef(null);
+  useEffect(() => dialog.current.showModal(), []);
+  return html`<dialog class="dialog" role="dialog" aria-labelledby="help-title" ref=${dialog} onClose=${onClose}>
       <h2 id="help-title">Keys and definitions</h2>
-      <button type="button" class="close" ref=${close} aria-label="Close" onClick=${onClose}>×</button>
+      <button type="button" class="close" aria-label="Close" onClick=${onClose}>×</button>
       <dl class="keys">${keys.map(([key, text]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
       <dl class="definitions">${Object.values(DEFINITIONS).map(({ label, unit, text, page }) => html`<div><dt>${label}${unit && html` <span class="unit">(${unit})</span>`}</dt><dd>${text}${page && html` <a href=${page} target="_blank" rel="noopener">/${page}</a>`}</dd></div>`)}</dl>
       <p>“–” means unknown; the reason is its tooltip. “≈” marks numbers with estimated tokens.</p>
-    </div></div>`;
+    </dialog>`;
 }

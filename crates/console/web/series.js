@@ -2,6 +2,10 @@
 import { merge, quantile } from './histogram.js';
 
 export const STAGES = ['admission', 'connect', 'upload', 'headers', 'first_token', 'reasoning', 'decode', 'tail'];
+/** Below this length of time, charts show each interval. */
+const FINE_SECONDS = 300;
+const COARSE_POINT_SECONDS = 15;
+
 export const SOURCES = ['upstream', 'proxy', 'client'];
 
 const add = (values) => (values.length ? values.reduce((sum, value) => sum + (value ?? 0), 0) : 0);
@@ -60,24 +64,24 @@ function gauge(groups, interval, key) {
 }
 
 /**
- * Bins of the window: `intervalsPerBin` intervals each. `read(cell)` gives the value; a bin without any report is null, which
- * is a gap of the chart.
+ * Bins of the window: `intervalsPerBin` intervals each. `read(cell)` gives the value. A bin of which an interval has no
+ * report is null, which is a gap of the chart.
  */
 export function bins(store, groups, range, intervalsPerBin, read) {
   const [first, last] = range;
   const values = [];
   for (let start = first; start <= last; start += intervalsPerBin) {
+    const end = Math.min(start + intervalsPerBin - 1, last);
     const intervals = [];
-    let covered = 0;
-    for (let number = start; number < start + intervalsPerBin && number <= last; number += 1) {
-      if (!store.isCovered(number)) continue;
-      covered += 1;
+    let complete = true;
+    for (let number = start; number <= end && complete; number += 1) {
+      complete = store.isCovered(number);
       for (const group of groups) {
         const interval = group.intervals.get(number);
         if (interval) intervals.push(interval);
       }
     }
-    values.push(covered ? read(new Cell(intervals, covered * store.intervalSeconds), start) : null);
+    values.push(complete ? read(new Cell(intervals, (end - start + 1) * store.intervalSeconds), start) : null);
   }
   return values;
 }
@@ -91,6 +95,16 @@ export function highestGauge(store, groups, range, intervalsPerBin, key) {
     }
     return highest;
   });
+}
+
+/** Intervals per point: 15 s for a long time, one interval for a time below 5 minutes. */
+export function intervalsPerPoint(store, seconds) {
+  return seconds < FINE_SECONDS ? 1 : Math.max(1, Math.round(COARSE_POINT_SECONDS / store.intervalSeconds));
+}
+
+/** The part of a range that consists of whole bins: a part of a bin would be noisier than the others. */
+export function wholeBins([first, last], perBin) {
+  return [Math.ceil(first / perBin) * perBin, Math.floor((last + 1) / perBin) * perBin - 1];
 }
 
 /** Instants (Unix seconds) of the ends of bins. */

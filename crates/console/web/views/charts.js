@@ -5,7 +5,7 @@ import { tileOfRunbook } from '../definitions.js';
 import { keys } from '../keys.js';
 import { COLOURS, DASHES, Plot } from '../plot.js';
 import { matches, set } from '../route.js';
-import { bins, binTimes, groupBy, highestGauge, SOURCES, STAGES } from '../series.js';
+import { bins, binTimes, groupBy, highestGauge, intervalsPerPoint, SOURCES, STAGES, wholeBins } from '../series.js';
 import { Empty, FilterBar, Info, Name, Segmented, STAGE_NAMES } from '../ui.js';
 import { EndedAt } from './requests.js';
 
@@ -13,8 +13,6 @@ const DIMENSIONS = [['model', 'model'], ['route', 'route'], ['provider', 'provid
 const SHARES = [['50', 'p50'], ['95', 'p95'], ['99', 'p99']];
 /** Names with a line of their own; the others are one line. */
 const LINES = COLOURS - 1;
-/** Above this length of time a point covers 15 s, below 5 s. */
-const FINE_SECONDS = 300;
 /** Requests that ended this close to a chosen instant are listed. */
 const AROUND_SECONDS = 5;
 
@@ -35,6 +33,7 @@ export class ChartsView extends Component {
     const failing = new Set(store.conditions.filter((condition) => matches(condition.filter ?? {}, params)).map(({ runbook }) => tileOfRunbook(runbook)).filter(Boolean));
     const data = this.compute(store, groups, all, share, zoom, dimension, params);
     return html`${controls}
+      ${gaps(store).map(([from, to]) => html`<p class="note gap">No data from ${clock(from)} to ${clock(to)}: the charts have a gap.</p>`)}
       <ul class="legend" aria-label="Lines">${data.lines.map(({ name, label, colour: hue, dash }) => html`<li><svg width="26" height="8" aria-hidden="true"><line x1="0" y1="4" x2="26" y2="4" class="legend-line" stroke=${`var(--${hue})`} stroke-width="3" stroke-dasharray=${dash.join(' ')} /></svg>${name === null ? html`<span>${label}</span>` : html`<${Name} of=${name} limit=${80} />`}</li>`)}</ul>
       <div class="chart-grid">${data.charts.map((chart) => html`<${Chart} key=${chart.id} ...${chart} failing=${failing.has(chart.metric)} times=${data.times} range=${data.range} zoom=${zoom}
         onZoom=${(from, to) => set({ from: from === null ? null : from.toFixed(1), to: to === null ? null : to.toFixed(1) })} onInstant=${(instant) => set({ at: Math.round(instant * 1000) })} />`)}</div>
@@ -47,9 +46,9 @@ export class ChartsView extends Component {
     const key = JSON.stringify([store.historyVersion, window, share, zoom, dimension, params.q, params.model, params.route, params.provider, params.tenant]);
     if (this.key === key) return this.data;
     this.key = key;
-    const perBin = zoom && zoom[1] - zoom[0] < FINE_SECONDS ? 1 : Math.max(1, Math.round(15 / store.intervalSeconds));
-    // Whole bins only: a part of a bin would be noisier than the others.
-    const range = [Math.ceil(window[0] / perBin) * perBin, Math.floor((window[1] + 1) / perBin) * perBin - 1];
+    const length = zoom ? zoom[1] - zoom[0] : (window[1] - window[0] + 1) * store.intervalSeconds;
+    const perBin = intervalsPerPoint(store, length);
+    const range = wholeBins(window, perBin);
     const named = all.slice(0, LINES).map(({ key: name, groups: members }) => ({ name, label: clean(name, 60), groups: members }));
     const rest = all.slice(LINES).flatMap(({ groups: members }) => members);
     if (rest.length) named.push({ name: null, label: `${all.length - LINES} others`, groups: rest });
@@ -70,6 +69,12 @@ export class ChartsView extends Component {
     this.data = { lines, charts, times: binTimes(store, range, perBin), range: [window[0] * width, (window[1] + 1) * width] };
     return this.data;
   }
+}
+
+/** Times between the reported ranges of the window, as Unix milliseconds. */
+function gaps(store) {
+  const unixMs = (interval) => interval * store.intervalSeconds * 1000;
+  return store.covered.slice(1).map(([first], index) => [unixMs(store.covered[index][1] + 1), unixMs(first)]);
 }
 
 /** The slow end of a rate is its low end: p95 of latencies goes with p5 of rates. */

@@ -96,7 +96,7 @@ function Distribution({ histograms, medians, short }) {
       ${parts.map((buckets, index) => html`<path class=${'ab'[index]} d=${outline(buckets)} />`)}
       ${medians.map((median, index) => median && html`<line class="median-${'ab'[index]}" x1=${x(median.median)} x2=${x(median.median)} y1="0" y2=${HEIGHT} />`)}
     </svg>
-    <div class="axis-labels">${ticks.map((tick) => html`<span style=${left(tick)}>${short(tick)}</span>`)}</div></div>`;
+    <div class="axis-labels">${ticks.filter((tick) => x(tick) > WIDTH * 0.03 && x(tick) < WIDTH * 0.95).map((tick) => html`<span style=${left(tick)}>${short(tick)}</span>`)}</div></div>`;
 }
 
 function Totals({ cells, names, currency }) {

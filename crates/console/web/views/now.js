@@ -4,21 +4,20 @@ import { DEFINITIONS, tileOfRunbook } from '../definitions.js';
 import { age, amount, clean, clockMinutes, count, number, percent, seconds } from '../format.js';
 import { keys } from '../keys.js';
 import { link, set, VIEWS } from '../route.js';
-import { bins, groupBy, highestGauge, recent } from '../series.js';
+import { bins, groupBy, highestGauge, intervalsPerPoint, recent, wholeBins } from '../series.js';
 import { Empty, Info, Name, Sparkline, Value } from '../ui.js';
 
 const VIEW_NAMES = Object.fromEntries(VIEWS);
-/** 15 s per point: 60 points over 15 minutes. */
-const INTERVALS_PER_POINT = 3;
-
 /** Sparklines, computed once per change of the history. */
 let cache = { version: -1, last: -1 };
 
 function sparklines(store) {
-  const range = store.window;
-  if (cache.version === store.historyVersion && cache.last === range[1]) return cache.lines;
+  const window = store.window;
+  if (cache.version === store.historyVersion && cache.last === window[1]) return cache.lines;
+  const perPoint = intervalsPerPoint(store, (window[1] - window[0] + 1) * store.intervalSeconds);
+  const range = wholeBins(window, perPoint);
   const groups = [...store.groups.values()];
-  const line = (read) => bins(store, groups, range, INTERVALS_PER_POINT, read);
+  const line = (read) => bins(store, groups, range, perPoint, read);
   const burnRates = new Map(store.burnRates);
   const lines = {
     requests_per_second: line((cell) => cell.rate('finished')),
@@ -27,14 +26,14 @@ function sparklines(store) {
     stream_output_tokens_per_second: line((cell) => cell.percentile('rate', 0.5)),
     time_to_first_token_seconds: line((cell) => cell.percentile('ttft', 0.95)),
     inter_token_latency_seconds: line((cell) => cell.percentile('itl', 0.95)),
-    in_flight: highestGauge(store, groups, range, INTERVALS_PER_POINT, 'in_flight'),
-    queue_depth: highestGauge(store, groups, range, INTERVALS_PER_POINT, 'queued'),
-    stalled: highestGauge(store, groups, range, INTERVALS_PER_POINT, 'stalled'),
+    in_flight: highestGauge(store, groups, range, perPoint, 'in_flight'),
+    queue_depth: highestGauge(store, groups, range, perPoint, 'queued'),
+    stalled: highestGauge(store, groups, range, perPoint, 'stalled'),
     cost_per_hour: line((cell) => (cell.intervals.some((interval) => interval.cost) ? cell.rate('cost') * 3600 : null)),
     worst_burn_rate: Array.from({ length: range[1] - range[0] + 1 }, (_, index) => burnRates.get(range[0] + index) ?? null),
   };
   const estimatedShare = recent(store, groups, 60).estimatedShare();
-  cache = { version: store.historyVersion, last: range[1], lines: { ...lines, estimatedShare } };
+  cache = { version: store.historyVersion, last: window[1], lines: { ...lines, estimatedShare } };
   return cache.lines;
 }
 

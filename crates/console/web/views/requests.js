@@ -125,7 +125,8 @@ function Length({ from, to, text }) {
 /** Offsets from the start under an axis of time. */
 export function AxisLabels({ total, format }) {
   const step = niceStep(total / GRID_STEPS);
-  const offsets = Array.from({ length: Math.floor(total / step) + 1 }, (_, index) => index * step);
+  // A label at the end of the axis would leave its place.
+  const offsets = Array.from({ length: Math.floor((total * 0.94) / step) + 1 }, (_, index) => index * step);
   return html`<span class="axis-labels" aria-hidden="true">${offsets.map((offset) => html`<span style=${{ left: `${(offset / total) * 100}%` }}>${format(offset)}</span>`)}</span>`;
 }
 

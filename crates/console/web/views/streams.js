@@ -75,7 +75,7 @@ export class StreamsView extends Component {
     const narrow = this.narrow.matches;
     const heading = (metric, name, label, className) => html`<${Heading} metric=${metric} label=${label} sort=${name} sorted=${params.sort} onSort=${sort} className=${className} />`;
     const head = html`<div class="row head" role="row" aria-rowindex="1">
-      ${heading('phase', 'phase', 'phase')}${heading(null, 'model', 'model')}${heading(null, 'route', 'route')}${heading(null, 'tenant', 'tenant')}${heading(null, 'session', 'session')}
+      ${heading('phase', 'phase', 'phase')}${heading(null, 'model', 'model')}${heading(null, 'route', 'route', 'label')}${heading(null, 'tenant', 'tenant', 'label tenant')}${heading(null, 'session', 'session', 'label session')}
       ${heading('tokens', 'tokens', 'tokens', 'num')}${heading('rate_now', 'rate', 'tokens/s', 'num')}${heading('idle_seconds', 'idle', 'idle', 'num')}${heading('age_seconds', 'age', 'age', 'num')}<span role="columnheader">stages so far</span>
     </div>`;
     return html`<div class="streams">
@@ -113,7 +113,7 @@ class StreamRow extends Component {
     const phase = phaseOf(stream);
     return html`<div class="row stream phase-row-${phase}" role="row" aria-rowindex=${index + 2} aria-selected=${selected} style=${style} data-id=${stream.request_number} onClick=${() => set({ sel: selected ? null : stream.request_number })}>
       <span role="cell" class="phase"><span class="phase-dot phase-${phase}" aria-hidden="true"></span>${PHASE_NAMES[phase] ?? clean(phase, 20)}</span>
-      <span role="cell" class="model"><${Name} of=${stream.model} /></span><span role="cell" class="label"><${Name} of=${stream.route} /></span><span role="cell" class="label"><${Name} of=${stream.tenant} /></span><span role="cell" class="label session"><${Name} of=${stream.session} /></span>
+      <span role="cell" class="model"><${Name} of=${stream.model} /></span><span role="cell" class="label"><${Name} of=${stream.route} /></span><span role="cell" class="label tenant"><${Name} of=${stream.tenant} /></span><span role="cell" class="label session"><${Name} of=${stream.session} /></span>
       <span role="cell" class="num"><${Value} metric="tokens" text=${stream.tokens ? count(stream.tokens) : UNKNOWN} raw=${stream.tokens} /><span class="narrow-unit"> tokens</span></span>
       <span role="cell" class="num"><${Value} metric="rate_now" text=${number(stream.rate_now)} reason=${stream.tokens ? null : 'no token yet'} /><span class="narrow-unit"> /s</span></span>
       <span role="cell" class="num ${phase === 'stalled' ? 'bad' : ''}"><${Value} metric="idle_seconds" text=${seconds(stream.idle_seconds)} /><span class="narrow-unit"> idle</span></span>
