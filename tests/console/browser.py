@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 
 FOLDER = pathlib.Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
-VIEWS = ["now", "charts", "streams", "requests", "sessions", "slos", "compare", "engines", "rate_limits", "cost"]
+VIEWS = ["now", "charts", "streams", "requests", "sessions", "slos", "compare", "engines", "limits", "cost"]
 # The page reports violations of its Content-Security-Policy by itself.
 RECORD_VIOLATIONS = """
   window.violations = [];

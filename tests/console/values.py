@@ -272,7 +272,7 @@ def capacity(browser, mock):
     snapshot = mock.state()["snapshot"]
     engine = snapshot["engines"][0]
     assert f"{engine['running']}" in page.inner_text("tbody") and "98 %" in page.inner_text("tbody")
-    show(page, "rate_limits")
+    show(page, "limits")
     used = page.locator('[data-metric="rate_limit_used"]').evaluate_all("cells => cells.map((cell) => Number(cell.dataset.value))")
     assert used == sorted((limit["used_share"] for limit in snapshot["rate_limits"]), reverse=True)
     assert "near" in page.locator("tbody tr").first.inner_text()

@@ -161,6 +161,7 @@ export class World {
         add('cached_input_tokens', request.tokens.cached_input?.count ?? 0);
       }
       add('cost', request.cost?.amount ?? 0);
+      if (request.cost && group.estimated) add('estimated_cost', request.cost.amount);
       interval.stages ??= {};
       for (const [name, seconds] of Object.entries(request.stages)) {
         const stage = name === 'first_byte' || name === 'first_event' ? 'first_token' : name;
@@ -190,7 +191,7 @@ export class World {
       ? { admission: queue, connect: 0.004, upload: 0.001, headers: 0.06 }
       : { admission: queue, connect: 0.004, upload: 0.002, headers: (ttft - queue) * 0.7, first_byte: 0.001, first_event: 0.002, first_token: (ttft - queue) * 0.3, reasoning: group.cached ? decode * 0.2 : 0, decode: decode + stall, tail: 0.004 };
     const duration = Object.values(stages).reduce((sum, seconds) => sum + seconds, 0);
-    const chunks = Math.min(64, output);
+    const chunks = Math.min(62, output);
     const input = Math.round(this.#around(1400, 0.8));
     const request = {
       id: this.nextId++, started_unix_ms: Math.round(ended - duration * 1000), ended_unix_ms: Math.round(ended),
@@ -274,6 +275,7 @@ export class World {
     if (this.groups.length) while (this.streams.size < wanted) this.#openStream(this.now);
     const number = Math.floor(this.now / 1000 / INTERVAL_SECONDS) - 1;
     const intervals = [];
+    const newGroups = this.groups.filter((group) => group.intervals.size === 0 && this.lastInterval < number).map(({ id, provider, model, route, tenant }) => ({ id, provider, model, route, tenant, variant: null }));
     while (this.lastInterval < number) {
       this.lastInterval += 1;
       this.firstInterval = Math.max(this.firstInterval, this.lastInterval - INTERVALS + 1);
@@ -288,7 +290,7 @@ export class World {
       sequence: this.sequence, at_unix_ms: this.now, now: this.#now(), conditions: this.#conditions(), slos: this.#slos(), engines: this.#engines(), rate_limits: this.#rateLimits(), streams_left_out: 0,
       process: this.#process(),
       ...(finished ? { requests: this.#lists(), sessions: this.#sessions() } : {}),
-      history: { first_interval: this.firstInterval, last_interval: this.lastInterval, groups_left_out: this.scenario === 'calm' ? 2 : 0, new_groups: [], intervals },
+      history: { first_interval: this.firstInterval, last_interval: this.lastInterval, groups_left_out: this.scenario === 'calm' ? 2 : 0, gap_before_unix_ms: this.gapBefore, new_groups: newGroups, intervals },
       streams: { changed: [...this.streams.values()].map((stream) => this.#view(stream)), ended },
     };
   }
@@ -300,7 +302,7 @@ export class World {
       now: this.#now(), conditions: this.#conditions(),
       history: {
         first_interval: this.firstInterval, last_interval: this.lastInterval, groups_left_out: this.scenario === 'calm' ? 2 : 0, gap_before_unix_ms: this.gapBefore,
-        groups: this.groups.map(({ id, provider, model, route, tenant, intervals }) => ({ id, provider, model, route, tenant, variant: null, intervals: [...intervals] })),
+        groups: this.groups.filter(({ intervals }) => intervals.size > 0).map(({ id, provider, model, route, tenant, intervals }) => ({ id, provider, model, route, tenant, variant: null, intervals: [...intervals] })),
       },
       streams: [...this.streams.values()].map((stream) => this.#view(stream)).sort((a, b) => b.stalled - a.stalled || a.started_unix_ms - b.started_unix_ms),
       streams_left_out: 0, requests: this.#lists(), sessions: this.#sessions(), slos: this.#slos(), engines: this.#engines(), rate_limits: this.#rateLimits(),
@@ -346,8 +348,8 @@ export class World {
     return [
       ...(ttft ? [{ id: `ttft:vllm:${llama.model}`, severity: 'critical', text: `vllm · ${llama.model}: TTFT p95 ${ttft.p95.toFixed(1)} s, objective 2 s`, since_unix_ms: this.incidentAt + 40_000, runbook: 'LLMTTFTDegraded', view: 'charts', filter: { model: llama.model } }] : []),
       ...(stalled.length ? [{ id: `stalled:mistral:${mistral.model}`, severity: 'critical', text: `mistral · ${mistral.model}: ${stalled.length} streams are stalled, the longest for ${idle.toFixed(0)} s`, since_unix_ms: this.incidentAt + 320_000, runbook: 'LLMStreamsStalled', view: 'streams', filter: { model: mistral.model } }] : []),
-      { id: 'burn:ttft', severity: 'critical', text: 'SLO ttft burns its error budget 8.4 times too fast', since_unix_ms: this.incidentAt + 95_000, runbook: 'LLMErrorBudgetBurnFast', view: 'slos', filter: {} },
-      { id: `rate_limit:anthropic:${claude.model}`, severity: 'warning', text: `anthropic · ${claude.model}: 93 % of the limit of input tokens is used`, since_unix_ms: this.now - 52_000, runbook: 'LLMRateLimitNear', view: 'rate_limits', filter: { provider: 'anthropic' } },
+      { id: 'burn:ttft', severity: 'critical', text: 'SLO ttft burns its error budget 8.4 times too fast', since_unix_ms: this.incidentAt + 95_000, runbook: 'LLMErrorBudgetBurnFast', view: 'slos', filter: { slo: 'ttft' } },
+      { id: `rate_limit:anthropic:${claude.model}`, severity: 'warning', text: `anthropic · ${claude.model}: 93 % of the limit of input tokens is used`, since_unix_ms: this.now - 52_000, runbook: 'LLMRateLimitNear', view: 'limits', filter: { provider: 'anthropic' } },
     ];
   }
 
@@ -390,9 +392,9 @@ export class World {
     });
     return [
       slo('ttft', 'ttft', { value: 2, unit: 's', good: 'up to' }, 0.95, bad ? 0.31 : 0.97, bad ? [8.4, 3.6, 1.9, 0.9] : [0.3, 0.2, 0.2, 0.1],
-        bad ? [{ model: llama, error_type: null, bad: 412 }, { model: this.models[2].model, error_type: 'rate_limited', bad: 7 }] : [], [{ reason: 'warmup', count: 3 }, { reason: 'cancelled by the client', count: 11 }]),
+        bad ? [{ model: llama, error_type: null, bad: 412 }, { model: this.models[2].model, error_type: 'rate_limited', bad: 7 }] : [], [{ reason: 'warmup', count: 3 }, { reason: 'undefined', count: 11 }]),
       slo('availability', 'availability', null, 0.995, bad ? 0.62 : 0.99, bad ? [2.3, 1.1, 0.6, 0.4] : [0, 0, 0, 0],
-        bad ? [{ model: this.models[2].model, error_type: 'rate_limited', bad: 31 }, { model: llama, error_type: 'overload', bad: 9 }, { model: this.models[4].model, error_type: 'truncated', bad: 4 }] : [], [{ reason: 'error of the client', count: 19 }]),
+        bad ? [{ model: this.models[2].model, error_type: 'rate_limited', bad: 31 }, { model: llama, error_type: 'overload', bad: 9 }, { model: this.models[4].model, error_type: 'truncated', bad: 4 }] : [], [{ reason: 'client', count: 19 }]),
       slo('stall-free', 'stall_free', null, 0.99, bad ? -0.08 : 1, bad ? [6.1, 2.9, 1.4, 0.7] : [0, 0, 0, 0], bad ? [{ model: this.models[4].model, error_type: 'stalled', bad: 58 }] : [], []),
     ];
   }

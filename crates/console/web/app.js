@@ -17,7 +17,7 @@ import { CostView, EnginesView, hasCost, RateLimitsView } from './views/capacity
 
 const VIEW_COMPONENTS = {
   now: NowView, charts: ChartsView, streams: StreamsView, requests: RequestsView, sessions: SessionsView, slos: SlosView,
-  compare: CompareView, engines: EnginesView, rate_limits: RateLimitsView, cost: CostView,
+  compare: CompareView, engines: EnginesView, limits: RateLimitsView, cost: CostView,
 };
 /** Without an event for this long, the page says so. Deltas come once a second. */
 const SILENCE_SHOWN_SECONDS = 3;
@@ -84,7 +84,7 @@ class App extends Component {
   #views() {
     return VIEWS.filter(([name]) => {
       if (name === 'engines') return (store.engines ?? []).length > 0;
-      if (name === 'rate_limits') return (store.rate_limits ?? []).length > 0;
+      if (name === 'limits') return (store.rate_limits ?? []).length > 0;
       if (name === 'cost') return hasCost(store);
       return true;
     });
@@ -155,7 +155,7 @@ function Banners({ live, recovery }) {
   const banners = [];
   if (store.ready && (live.status !== 'live' || silence > SILENCE_SHOWN_SECONDS)) {
     const shown = Math.round(silence);
-    if (shown >= 1) banners.push(html`<div class="banner warning" role="status"><strong>No data for ${age(shown)}.</strong> The page shows values of ${clock(store.at)}. ${live.status === 'waiting' && live.retryAt ? `Next attempt in ${age(Math.max(0, (live.retryAt - Date.now()) / 1000))}.` : 'Connecting.'} <button type="button" class="small" onClick=${() => live.connect()}>Connect now</button></div>`);
+    if (shown >= 1) banners.push(html`<div class="banner warning" role="status"><strong>No data for ${age(shown)}.</strong> The page shows values of ${clock(store.at)}. ${live.status === 'waiting' && live.retryAt ? `${live.message ? `Reason: ${clean(live.message, 200)}. ` : ''}Next attempt in ${age(Math.max(0, (live.retryAt - Date.now()) / 1000))}.` : 'Connecting.'} <button type="button" class="small" onClick=${() => live.connect()}>Connect now</button></div>`);
   } else if (!store.ready && live.status === 'waiting') {
     banners.push(html`<div class="banner warning" role="status">The process does not respond: ${clean(live.message)}. The page tries again by itself.</div>`);
   }

@@ -6,6 +6,8 @@ const SILENCE_MS = 6000;
 const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 8000;
 const FULL_RETRY_MS = 15_000;
+/** Status 503 has this reason, or the process drains or is busy. */
+const VIEWER_LIMIT = /viewers/;
 
 /**
  * Splits server-sent events out of text pieces and calls `onEvent(name, data)`. A line can have megabytes and come in many
@@ -137,7 +139,7 @@ export class Live {
       this.#setStatus('login');
     } else if (response.status === 403) {
       this.#setStatus('refused');
-    } else if (response.status === 503) {
+    } else if (response.status === 503 && VIEWER_LIMIT.test(this.message)) {
       this.#retryLater('full', FULL_RETRY_MS);
     } else if (response.status === 404) {
       this.#retryLater('missing', LONGEST_RETRY_MS);

@@ -40,8 +40,8 @@ class Countdown extends Component {
 }
 
 export function FullPage({ live }) {
-  return html`<main class="page"><h1>${/viewers/.test(live.message) ? 'All viewer places are taken' : 'No live view at the moment'}</h1><p>${clean(live.message, 500)}</p>
-    <p>${/viewers/.test(live.message) ? 'The limit protects the process that serves the traffic. ' : ''}The next attempt is in <${Countdown} until=${live.retryAt} />.</p>
+  return html`<main class="page"><h1>All viewer places are taken</h1><p>${clean(live.message, 500)}</p>
+    <p>The limit protects the process that serves the traffic. The next attempt is in <${Countdown} until=${live.retryAt} />.</p>
     <p><button type="button" class="primary" onClick=${() => live.connect()}>Try again</button> <a href="api/v1/snapshot">One snapshot as JSON</a></p></main>`;
 }
 

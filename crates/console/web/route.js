@@ -3,7 +3,7 @@
 
 export const VIEWS = [
   ['now', 'Now'], ['charts', 'Charts'], ['streams', 'Streams'], ['requests', 'Requests'], ['sessions', 'Sessions'],
-  ['slos', 'SLOs'], ['compare', 'Compare'], ['engines', 'Engines'], ['rate_limits', 'Rate limits'], ['cost', 'Cost'],
+  ['slos', 'SLOs'], ['compare', 'Compare'], ['engines', 'Engines'], ['limits', 'Rate limits'], ['cost', 'Cost'],
 ];
 export const LABELS = ['provider', 'model', 'route', 'tenant', 'session'];
 

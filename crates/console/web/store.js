@@ -138,13 +138,13 @@ export class Store {
     else this.covered.push([first, last]);
   }
 
-  /** Drops what is older than the window, so that a page that is open for days does not grow. */
+  /** Drops what is older than the window. A group that has traffic again comes with the delta as a new one. */
   #forget() {
-    const oldest = this.lastInterval - Math.round(this.settings.window_seconds / this.intervalSeconds);
+    const oldest = this.lastInterval - Math.round(this.settings.window_seconds / this.intervalSeconds) + 1;
     this.covered = this.covered.filter(([, last]) => last >= oldest);
     for (const [id, group] of this.groups) {
       for (const interval of group.intervals.keys()) if (interval < oldest) group.intervals.delete(interval);
-      if (typeof id === 'string' && group.intervals.size === 0) this.groups.delete(id);
+      if (group.intervals.size === 0) this.groups.delete(id);
     }
   }
 

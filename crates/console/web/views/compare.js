@@ -105,7 +105,7 @@ function Totals({ cells, names, currency }) {
     const errors = cell.errors('upstream') + cell.errors('proxy');
     const cost = cell.intervals.some((interval) => interval.cost) ? cell.total('cost') : null;
     const output = cell.total('output_tokens');
-    return { finished, share: shareInterval(errors, finished), errors, cost, perRequest: cost === null || !finished ? null : cost / finished, perMillion: cost === null || !output ? null : (cost / output) * 1e6, estimated: cell.estimatedShare() > 0 };
+    return { finished, share: shareInterval(errors, finished), errors, cost, perRequest: cost === null || !finished ? null : cost / finished, perMillion: cost === null || !output ? null : (cost / output) * 1e6, estimated: cell.total('estimated_cost') > 0 };
   });
   const price = (value) => (value === null ? UNKNOWN : `${number(value)} ${clean(currency ?? '', 8)}`.trim());
   const row = (label, read, title) => html`<tr><th scope="row" title=${title}>${label}</th>${rows.map((values) => html`<td class="num">${read(values)}</td>`)}</tr>`;
@@ -113,7 +113,7 @@ function Totals({ cells, names, currency }) {
     ${row('finished requests', ({ finished }) => count(finished))}
     ${row('errors of upstream and proxy', ({ share }) => html`<${Value} metric="error_share" text=${percent(share?.share)} raw=${share?.share} />`, 'Share of finished requests')}
     ${row('95 % confidence interval', ({ share }) => (share ? `${percent(share.low)} to ${percent(share.high)}` : UNKNOWN), 'Wilson interval')}
-    ${row('cost per request', ({ perRequest }) => html`<${Value} metric="cost_per_hour" text=${price(perRequest)} />`)}
+    ${row('cost per request', ({ perRequest, estimated }) => html`<${Value} metric="cost_per_hour" text=${price(perRequest)} estimated=${estimated} />`)}
     ${row('cost per million output tokens', ({ perMillion, estimated }) => html`<${Value} metric="cost_per_hour" text=${price(perMillion)} estimated=${estimated} />`, 'Whole cost, divided by the output tokens')}
   </tbody></table></div>`;
 }

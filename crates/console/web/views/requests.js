@@ -9,8 +9,8 @@ const LISTS = [['slowest', 'slowest'], ['failed', 'failed'], ['stalled', 'stalle
 const STAGE_ORDER = ['admission', 'connect', 'upload', 'headers', 'first_byte', 'first_event', 'first_token', 'reasoning', 'decode', 'tail'];
 /** At most as many labels of the time axis. */
 const GRID_STEPS = 6;
-/** The process keeps at most as many instants of chunks per request. */
-const CHUNKS_KEPT = 64;
+/** The process keeps at most as many instants of chunks per request, evenly chosen. */
+const CHUNKS_KEPT = 62;
 
 export function RequestsView({ store, params }) {
   const list = LISTS.some(([name]) => name === params.list) ? params.list : listWith(store.requests, params.sel) ?? 'slowest';
@@ -105,11 +105,11 @@ export function Waterfall({ request }) {
   });
   const chunks = request.chunks_seconds ?? [];
   const stalls = request.stalls ?? [];
-  const described = `${stages.map(({ name, seconds: length }) => `${STAGE_NAMES[name]} ${seconds(length)}`).join(', ')}; ${chunks.length} chunks shown; ${stalls.length} stalls`;
+  const described = `${stages.map(({ name, seconds: length }) => `${STAGE_NAMES[name]} ${seconds(length)}`).join(', ')}; ${chunks.length} ticks of chunks; ${stalls.length} stalls`;
   return html`<div class="waterfall" role="img" aria-label=${`Waterfall: ${described}`}>
     ${stages.map(({ name, start: from, seconds: length }) => html`<span class="waterfall-label">${STAGE_NAMES[name]}</span><span class="waterfall-track" title=${`${STAGE_NAMES[name]}: ${seconds(length)}, from ${seconds(from)}`}><span class="waterfall-bar stage-${name}" style=${span(from, length)}></span>
       <${Length} from=${share(from)} to=${share(from + length)} text=${seconds(length)} /></span>`)}
-    <span class="waterfall-label">chunks</span><span class="waterfall-track" title=${chunks.length === CHUNKS_KEPT ? `${CHUNKS_KEPT} of the chunks, evenly chosen` : `${chunks.length} chunks`}><svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><path class="chunk" d=${chunks.map((offset) => `M${(share(offset) * 10).toFixed(1)} 0V10`).join('')} /></svg></span>
+    <span class="waterfall-label">chunks</span><span class="waterfall-track" title=${`${chunks.length} ticks; at most ${CHUNKS_KEPT}, evenly chosen from the chunks`}><svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><path class="chunk" d=${chunks.map((offset) => `M${(share(offset) * 10).toFixed(1)} 0V10`).join('')} /></svg></span>
     ${stalls.length > 0 && html`<span class="waterfall-label bad">stalls</span><span class="waterfall-track">${stalls.map((stall) => html`<span class="waterfall-bar stage-stalled" style=${span(stall.after_seconds, stall.seconds)} title=${`stall of ${seconds(stall.seconds)} after ${seconds(stall.after_seconds)}`}></span>`)}<${Length} from=${share(stalls[0].after_seconds)} to=${share(stalls.at(-1).after_seconds + stalls.at(-1).seconds)} text=${stalls.map((stall) => seconds(stall.seconds)).join(', ')} /></span>`}
     <span></span><${AxisLabels} total=${total} format=${seconds} />
   </div>`;

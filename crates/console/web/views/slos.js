@@ -9,10 +9,11 @@ import { Empty, Info, Name, Value } from '../ui.js';
 const LOW_BUDGET = 0.25;
 
 export function SlosView({ store, params }) {
-  const slos = store.slos ?? [];
+  const all = store.slos ?? [];
+  const slos = all.filter(({ name }) => !params.slo || name === params.slo);
   keys.list = { ids: slos.map(({ name }) => name), selected: params.sel, select: (id) => set({ sel: id }) };
-  if (slos.length === 0) return html`<${Empty} title="No SLO is defined">The key slos of the configuration defines objectives.<//>`;
-  return html`<h1 class="sr-only">SLOs</h1>${slos.map((slo) => html`<${Slo} key=${slo.name} slo=${slo} selected=${params.sel === slo.name} />`)}`;
+  if (all.length === 0) return html`<${Empty} title="No SLO is defined">The key slos of the configuration defines objectives.<//>`;
+  return html`<h1 class="sr-only">SLOs</h1>${params.slo && html`<div class="filters"><button type="button" class="chip" onClick=${() => set({ slo: null })}><span class="chip-label">SLO</span> <bdi class="name">${clean(params.slo, 60)}</bdi> ×</button></div>`}${slos.map((slo) => html`<${Slo} key=${slo.name} slo=${slo} selected=${params.sel === slo.name} />`)}`;
 }
 
 function threshold({ threshold: limit, sli }) {
