@@ -28,7 +28,13 @@ const { values: options } = parseArgs({
 const PREFIX = options.prefix.endsWith('/') ? options.prefix : `${options.prefix}/`;
 const WEB = join(fileURLToPath(import.meta.url), '../../../crates/console/web');
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:";
-const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.txt': 'text/plain' };
+const TYPES = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript',
+  '.css': 'text/css',
+  '.svg': 'image/svg+xml',
+  '.txt': 'text/plain',
+};
 
 const makeWorld = () => new World({ scenario: options.scenario, streams: Number(options.streams), hostile: options.hostile });
 const control = { token: options.token, viewers: Number(options.viewers), refuseUntil: 0 };
@@ -36,7 +42,12 @@ let world = makeWorld();
 let viewers = new Set();
 
 function send(response, status, type, body) {
-  response.writeHead(status, { 'content-type': type, 'content-security-policy': CSP, 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' });
+  response.writeHead(status, {
+    'content-type': type,
+    'content-security-policy': CSP,
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+  });
   response.end(body);
 }
 const sendJson = (response, status, value) => send(response, status, 'application/json', JSON.stringify(value));
@@ -107,7 +118,8 @@ const server = createServer((request, response) => {
   const url = new URL(request.url, 'http://mock');
   if (!url.pathname.startsWith(PREFIX)) return send(response, 404, 'text/plain', 'outside the prefix\n');
   const path = url.pathname.slice(PREFIX.length);
-  if (path === 'mock/state') return sendJson(response, 200, { viewers: viewers.size, requested: world.sequence, snapshot: world.snapshot() });
+  if (path === 'mock/state')
+    return sendJson(response, 200, { viewers: viewers.size, requested: world.sequence, snapshot: world.snapshot() });
   if (path.startsWith('mock/')) {
     const known = request.method === 'POST' && act(path.slice('mock/'.length), url.searchParams);
     return sendJson(response, known ? 200 : 404, {});

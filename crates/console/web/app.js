@@ -16,8 +16,16 @@ import { CompareView } from './views/compare.js';
 import { CostView, EnginesView, hasCost, RateLimitsView } from './views/capacity.js';
 
 const VIEW_COMPONENTS = {
-  now: NowView, charts: ChartsView, streams: StreamsView, requests: RequestsView, sessions: SessionsView, slos: SlosView,
-  compare: CompareView, engines: EnginesView, limits: RateLimitsView, cost: CostView,
+  now: NowView,
+  charts: ChartsView,
+  streams: StreamsView,
+  requests: RequestsView,
+  sessions: SessionsView,
+  slos: SlosView,
+  compare: CompareView,
+  engines: EnginesView,
+  limits: RateLimitsView,
+  cost: CostView,
 };
 /** Without an event for this long, the page says so. Deltas come once a second. */
 const SILENCE_SHOWN_SECONDS = 3;
@@ -37,7 +45,13 @@ class App extends Component {
       keys.list = null;
       this.forceUpdate();
     });
-    addEventListener('keydown', (event) => handleKey(event, { toggleHelp: () => this.setState(({ help }) => ({ help: !help })), closeHelp: () => this.setState({ help: false }), views: this.#views() }));
+    addEventListener('keydown', (event) =>
+      handleKey(event, {
+        toggleHelp: () => this.setState(({ help }) => ({ help: !help })),
+        closeHelp: () => this.setState({ help: false }),
+        views: this.#views(),
+      }),
+    );
     // Ages and the silence banner move also while nothing arrives.
     setInterval(() => {
       if (!document.hidden && this.live.status !== 'live') this.forceUpdate();
@@ -96,11 +110,16 @@ class App extends Component {
     const route = current();
     if (status === 'login') return html`<${LoginPage} live=${this.live} wasLive=${store.ready} />`;
     if (status === 'full') return html`<${FullPage} live=${this.live} />`;
-    if (status === 'refused') return html`<${MessagePage} title="The admin port refuses this page" text=${clean(this.live.message, 500)} hint="On an address other than loopback, the admin port needs a token (admin.token_file)." retry=${() => this.live.connect()} />`;
-    if (status === 'missing') return html`<${MessagePage} title="This process has no console API" text=${clean(this.live.message, 500)} hint="The setting console: false turns it off." retry=${() => this.live.connect()} />`;
+    if (status === 'refused')
+      return html`<${MessagePage} title="The admin port refuses this page" text=${clean(this.live.message, 500)} hint="On an address other than loopback, the admin port needs a token (admin.token_file)." retry=${() => this.live.connect()} />`;
+    if (status === 'missing')
+      return html`<${MessagePage} title="This process has no console API" text=${clean(this.live.message, 500)} hint="The setting console: false turns it off." retry=${() => this.live.connect()} />`;
     const View = VIEW_COMPONENTS[route.view];
     return html`
-      <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to content</a>
+      <a class="skip" href="#main" onClick=${(event) => {
+        event.preventDefault();
+        document.getElementById('main')?.focus();
+      }}>Skip to content</a>
       <${Header} live=${this.live} views=${this.#views()} route=${route} onHelp=${() => this.setState({ help: true })} />
       <${Banners} live=${this.live} recovery=${this.recovery} />
       <main id="main" tabindex="-1" class="view-${route.view}" data-sequence=${store.sequence}>
@@ -115,7 +134,12 @@ function Header({ live, views, route, onHelp }) {
   return html`<header>
     <div class="bar">
       <a class="brand" href=${link('now')}>tokengauge</a>
-      ${store.ready && html`<span class="process" title=${`version ${clean(store.process.version)}, started ${clock(store.process.started_unix_ms)}`}><bdi class="name">${clean(store.process.name, 80)}</bdi><span class="process-detail"> · up ${age((store.clock - store.process.started_unix_ms) / 1000)}</span></span>`}
+      ${
+        store.ready &&
+        html`<span class="process" title=${`version ${clean(store.process.version)}, started ${clock(store.process.started_unix_ms)}`}>
+        <bdi class="name">${clean(store.process.name, 80)}</bdi>
+        <span class="process-detail"> · up ${age((store.clock - store.process.started_unix_ms) / 1000)}</span></span>`
+      }
       <span class="spacer"></span>
       ${store.ready && html`<${Verdict} conditions=${store.conditions} />`}
       <${LiveMark} live=${live} />
@@ -140,13 +164,17 @@ function Verdict({ conditions }) {
   const critical = conditions.filter(({ severity }) => severity === 'critical').length;
   const warnings = conditions.length - critical;
   if (conditions.length === 0) return html`<a class="verdict good" href=${link('now')}>✓ OK</a>`;
-  const text = [critical && `${critical} critical`, warnings && `${warnings} warning${warnings > 1 ? 's' : ''}`].filter(Boolean).join(', ');
+  const text = [critical && `${critical} critical`, warnings && `${warnings} warning${warnings > 1 ? 's' : ''}`]
+    .filter(Boolean)
+    .join(', ');
   return html`<a class="verdict ${critical ? 'critical' : 'warning'}" href=${link('now')}>${critical ? '▲' : '◆'} ${text}</a>`;
 }
 
 function LiveMark({ live }) {
   const silence = store.silence();
-  if (live.status === 'live' && (silence ?? 0) <= SILENCE_SHOWN_SECONDS) return html`<span class="live-mark live" title="A new report arrives each second"><span class="dot" aria-hidden="true"></span>live</span>`;
+  if (live.status === 'live' && (silence ?? 0) <= SILENCE_SHOWN_SECONDS)
+    return html`<span class="live-mark live" title="A new report arrives each second">
+      <span class="dot" aria-hidden="true"></span>live</span>`;
   return html`<span class="live-mark" title=${clean(live.message)}>${store.ready ? 'not live' : 'connecting'}</span>`;
 }
 
@@ -154,18 +182,34 @@ function Banners({ live, recovery }) {
   const silence = store.silence();
   const banners = [];
   if (store.ready && (live.status !== 'live' || silence > SILENCE_SHOWN_SECONDS)) {
-    const shown = Math.round(silence);
-    if (shown >= 1) banners.push(html`<div class="banner warning" role="status"><strong>No data for ${age(shown)}.</strong> The page shows values of ${clock(store.at)}. ${live.status === 'waiting' && live.retryAt ? `${live.message ? `Reason: ${clean(live.message, 200)}. ` : ''}Next attempt in ${age(Math.max(0, (live.retryAt - Date.now()) / 1000))}.` : 'Connecting.'} <button type="button" class="small" onClick=${() => live.connect()}>Connect now</button></div>`);
+    // A change of the connection that takes less than a second is not worth a banner.
+    if (silence >= 1) banners.push(html`<${Silence} live=${live} silence=${silence} />`);
   } else if (!store.ready && live.status === 'waiting') {
-    banners.push(html`<div class="banner warning" role="status">The process does not respond: ${clean(live.message)}. The page tries again by itself.</div>`);
+    const reason = clean(live.message, 200);
+    banners.push(html`<div class="banner warning" role="status">
+      The process does not respond: ${reason}. The page tries again by itself.</div>`);
   }
   if (live.status === 'live' && recovery && recovery.until > Date.now()) {
-    banners.push(html`<div class="banner note" role="status">Connected again after ${age(recovery.silence)} without data.${recovery.restarted ? ` The process restarted at ${clock(recovery.restarted)}; values from before are of the former process.` : ''}</div>`);
+    const restart = recovery.restarted
+      ? ` The process restarted at ${clock(recovery.restarted)}; values from before are of the former process.`
+      : '';
+    banners.push(html`<div class="banner note" role="status">
+      Connected again after ${age(recovery.silence)} without data.${restart}</div>`);
   }
   if (store.ready && store.groupsLeftOut > 0) {
-    banners.push(html`<div class="banner quiet">${store.groupsLeftOut} more group${store.groupsLeftOut > 1 ? 's' : ''} of model, route and tenant ${store.groupsLeftOut > 1 ? 'are' : 'is'} left out of the charts; the limit is ${store.settings.max_groups}.</div>`);
+    banners.push(html`<div class="banner quiet">
+      Groups of provider, model, route and tenant that the charts leave out: ${store.groupsLeftOut}. The limit is ${store.settings.max_groups}.</div>`);
   }
   return banners.length ? html`<div class="banners">${banners}</div>` : null;
+}
+
+function Silence({ live, silence }) {
+  const reason = live.message ? ` Reason: ${clean(live.message, 200)}.` : '';
+  const wait = Math.max(0, (live.retryAt - Date.now()) / 1000);
+  const next = live.status === 'waiting' ? `${reason} Next attempt in ${age(wait)}.` : ' Connecting.';
+  return html`<div class="banner warning" role="status">
+    <strong>No data for ${age(silence)}.</strong> The page shows values of ${clock(store.at)}.${next}${' '}
+    <button type="button" class="small" onClick=${() => live.connect()}>Connect now</button></div>`;
 }
 
 render(html`<${App} />`, document.getElementById('app'));

@@ -48,7 +48,8 @@ export function age(value) {
   const total = Math.max(0, Math.round(value));
   if (total < 100) return `${total} s`;
   if (total < 3600) return `${Math.floor(total / 60)} min${total % 60 ? ` ${String(total % 60).padStart(2, '0')} s` : ''}`;
-  if (total < 86_400) return `${Math.floor(total / 3600)} h${Math.floor((total % 3600) / 60) ? ` ${String(Math.floor((total % 3600) / 60)).padStart(2, '0')} min` : ''}`;
+  if (total < 86_400)
+    return `${Math.floor(total / 3600)} h${Math.floor((total % 3600) / 60) ? ` ${String(Math.floor((total % 3600) / 60)).padStart(2, '0')} min` : ''}`;
   const hours = Math.floor((total % 86_400) / 3600);
   return `${Math.floor(total / 86_400)} d${hours ? ` ${hours} h` : ''}`;
 }

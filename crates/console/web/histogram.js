@@ -80,7 +80,9 @@ function lowerRank(n) {
 export function distribution(histogram) {
   if (!histogram || histogram.count === 0) return [];
   return histogram.buckets.map(([index, amount]) => [
-    edge(index, histogram.scale), edge(index + 1, histogram.scale), amount / histogram.count,
+    edge(index, histogram.scale),
+    edge(index + 1, histogram.scale),
+    amount / histogram.count,
   ]);
 }
 

@@ -5,7 +5,13 @@ import { go } from './route.js';
 export const keys = { list: null, pause: null };
 
 export const KEY_HELP = [
-  ['/', 'filter'], ['j', 'next row'], ['k', 'previous row'], ['p', 'pause or resume the streams'], ['1 … 9, 0', 'choose a view'], ['?', 'this help'], ['Esc', 'close, clear the selection'],
+  ['/', 'filter'],
+  ['j', 'next row'],
+  ['k', 'previous row'],
+  ['p', 'pause or resume the streams'],
+  ['1 … 9, 0', 'choose a view'],
+  ['?', 'this help'],
+  ['Esc', 'close, clear the selection'],
 ];
 
 export function handleKey(event, { toggleHelp, closeHelp, views }) {

@@ -88,7 +88,11 @@ export class Live {
     this.#abort = abort;
     this.#setStatus('connecting');
     try {
-      const response = await fetch('api/v1/live', { headers: this.#headers('text/event-stream'), signal: abort.signal, cache: 'no-store' });
+      const response = await fetch('api/v1/live', {
+        headers: this.#headers('text/event-stream'),
+        signal: abort.signal,
+        cache: 'no-store',
+      });
       if (!response.ok) return await this.#reject(response, abort);
       await this.#read(response, abort);
     } catch (error) {

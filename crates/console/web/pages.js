@@ -14,7 +14,11 @@ export function LoginPage({ live, wasLive }) {
     if (/^[\x21-\x7e]+$/.test(token)) live.logIn(token);
     else field.current.focus();
   };
-  const problem = live.rejectedToken ? (wasLive ? 'The token is no longer accepted. It was changed or revoked.' : 'This token is wrong.') : null;
+  const problem = live.rejectedToken
+    ? wasLive
+      ? 'The token is no longer accepted. It was changed or revoked.'
+      : 'This token is wrong.'
+    : null;
   return html`<main class="page"><h1>tokengauge console</h1>
     <form class="login" onSubmit=${submit} autocomplete="off">
       <label for="token">Admin token</label>
@@ -42,11 +46,13 @@ class Countdown extends Component {
 export function FullPage({ live }) {
   return html`<main class="page"><h1>All viewer places are taken</h1><p>${clean(live.message, 500)}</p>
     <p>The limit protects the process that serves the traffic. The next attempt is in <${Countdown} until=${live.retryAt} />.</p>
-    <p><button type="button" class="primary" onClick=${() => live.connect()}>Try again</button> <a href="api/v1/snapshot">One snapshot as JSON</a></p></main>`;
+    <p>
+      <button type="button" class="primary" onClick=${() => live.connect()}>Try again</button> <a href="api/v1/snapshot">One snapshot as JSON</a></p></main>`;
 }
 
 export function MessagePage({ title, text, hint, retry }) {
-  return html`<main class="page"><h1>${title}</h1><p>${text}</p><p>${hint}</p><p><button type="button" class="primary" onClick=${retry}>Try again</button></p></main>`;
+  return html`<main class="page"><h1>${title}</h1><p>${text}</p><p>${hint}</p><p>
+    <button type="button" class="primary" onClick=${retry}>Try again</button></p></main>`;
 }
 
 /** A modal dialog: the browser keeps the focus inside and closes it with Escape. */
@@ -57,7 +63,11 @@ export function HelpPage({ keys, onClose }) {
       <h2 id="help-title">Keys and definitions</h2>
       <button type="button" class="close" aria-label="Close" onClick=${onClose}>×</button>
       <dl class="keys">${keys.map(([key, text]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
-      <dl class="definitions">${Object.values(DEFINITIONS).map(({ label, unit, text, page }) => html`<div><dt>${label}${unit && html` <span class="unit">(${unit})</span>`}</dt><dd>${text}${page && html` <a href=${page} target="_blank" rel="noopener">/${page}</a>`}</dd></div>`)}</dl>
+      <dl class="definitions">${Object.values(DEFINITIONS).map(
+        ({ label, unit, text, page }) => html`<div>
+        <dt>${label}${unit && html` <span class="unit">(${unit})</span>`}</dt>
+        <dd>${text}${page && html` <a href=${page} target="_blank" rel="noopener">/${page}</a>`}</dd></div>`,
+      )}</dl>
       <p>“–” means unknown; the reason is its tooltip. “≈” marks numbers with estimated tokens.</p>
     </dialog>`;
 }

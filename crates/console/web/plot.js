@@ -22,7 +22,9 @@ export class Plot extends Component {
   };
 
   componentDidMount() {
-    this.resize = new ResizeObserver(() => this.plot && this.element && this.plot.setSize({ width: this.element.clientWidth, height: HEIGHT }));
+    this.resize = new ResizeObserver(
+      () => this.plot && this.element && this.plot.setSize({ width: this.element.clientWidth, height: HEIGHT }),
+    );
     this.resize.observe(this.element);
     this.rebuild = () => this.build();
     scheme.addEventListener('change', this.rebuild);
@@ -37,9 +39,14 @@ export class Plot extends Component {
 
   componentDidUpdate(former) {
     const { series, stacked } = this.props;
-    const shape = ({ series: all, lines }) => all.map(({ label, colour: name }) => `${label}\n${name}`).join('\n') + JSON.stringify(lines ?? []);
+    const shape = ({ series: all, lines }) =>
+      all.map(({ label, colour: name }) => `${label}\n${name}`).join('\n') + JSON.stringify(lines ?? []);
     if (shape(former) !== shape(this.props) || former.stacked !== stacked || !this.plot) this.build();
-    else if (series !== former.series || former.zoom?.join() !== this.props.zoom?.join() || former.range.join() !== this.props.range.join()) {
+    else if (
+      series !== former.series ||
+      former.zoom?.join() !== this.props.zoom?.join() ||
+      former.range.join() !== this.props.range.join()
+    ) {
       this.plot.setData(this.data(), false);
       this.scale();
     }
@@ -70,27 +77,67 @@ export class Plot extends Component {
     if (!this.element) return;
     this.destroy();
     const text = colour('muted');
-    const axis = { stroke: text, grid: { stroke: colour('line'), width: 1 }, ticks: { stroke: colour('line'), width: 1 }, font: '11px system-ui, sans-serif' };
+    const axis = {
+      stroke: text,
+      grid: { stroke: colour('line'), width: 1 },
+      ticks: { stroke: colour('line'), width: 1 },
+      font: '11px system-ui, sans-serif',
+    };
     const { format, series, stacked } = this.props;
     const ordered = stacked ? series.toReversed() : series;
     const bands = stacked ? ordered.slice(1).map((_, index) => ({ series: [index + 1, index + 2] })) : undefined;
     const line = ({ label, colour: name, dash, values }) => ({
-      label, stroke: colour(name), width: stacked ? 1 : 1.75, dash, fill: stacked ? `${colour(name)}${stacked === 'solid' ? 'd9' : '80'}` : undefined, points: { show: false },
+      label,
+      stroke: colour(name),
+      width: stacked ? 1 : 1.75,
+      dash,
+      fill: stacked ? `${colour(name)}${stacked === 'solid' ? 'd9' : '80'}` : undefined,
+      points: { show: false },
       spanGaps: false,
       // A stacked layer ends at the sum of the layers; the legend shows its own value.
       // Away from the cursor, it shows the latest value.
-      value: (_, value, __, index) => format(index === null || index === undefined ? values.findLast((known) => known !== null) ?? null : values[index]),
+      value: (_, value, __, index) =>
+        format(index === null || index === undefined ? (values.findLast((known) => known !== null) ?? null) : values[index]),
     });
-    this.plot = new uPlot({
-      width: this.element.clientWidth || 400, height: HEIGHT, bands,
-      padding: [8, 22, 0, 0],
-      cursor: { sync: { key: CURSOR.key, setSeries: false }, drag: { x: true, y: false, setScale: false, dist: CLICK_PIXELS }, points: { size: 6 }, bind: { dblclick: () => () => this.props.onZoom(null, null) } },
-      select: { show: true },
-      scales: { x: { time: true, auto: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-      axes: [{ ...axis, space: 60, size: 30, incrs: [1, 5, 10, 15, 30, 60, 120, 180, 300], values: (_, ticks) => ticks.map((tick) => timeOfDay(tick, ticks)) }, { ...axis, size: 58, ...(this.props.integers ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] } : {}), values: (_, ticks) => ticks.map(format) }],
-      series: [{ label: 'time' }, ...ordered.map(line)],
-      hooks: { setSelect: [(plot) => this.select(plot)], ready: [(plot) => this.listen(plot)], draw: [(plot) => this.drawLines(plot)] },
-    }, this.data(), this.element);
+    this.plot = new uPlot(
+      {
+        width: this.element.clientWidth || 400,
+        height: HEIGHT,
+        bands,
+        padding: [8, 22, 0, 0],
+        cursor: {
+          sync: { key: CURSOR.key, setSeries: false },
+          drag: { x: true, y: false, setScale: false, dist: CLICK_PIXELS },
+          points: { size: 6 },
+          bind: { dblclick: () => () => this.props.onZoom(null, null) },
+        },
+        select: { show: true },
+        scales: { x: { time: true, auto: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+        axes: [
+          {
+            ...axis,
+            space: 60,
+            size: 30,
+            incrs: [1, 5, 10, 15, 30, 60, 120, 180, 300],
+            values: (_, ticks) => ticks.map((tick) => timeOfDay(tick, ticks)),
+          },
+          {
+            ...axis,
+            size: 58,
+            ...(this.props.integers ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] } : {}),
+            values: (_, ticks) => ticks.map(format),
+          },
+        ],
+        series: [{ label: 'time' }, ...ordered.map(line)],
+        hooks: {
+          setSelect: [(plot) => this.select(plot)],
+          ready: [(plot) => this.listen(plot)],
+          draw: [(plot) => this.drawLines(plot)],
+        },
+      },
+      this.data(),
+      this.element,
+    );
     this.scale();
   }
 

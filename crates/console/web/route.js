@@ -2,8 +2,16 @@
 // "#streams?model=gpt-4o&sort=idle&sel=812"
 
 export const VIEWS = [
-  ['now', 'Now'], ['charts', 'Charts'], ['streams', 'Streams'], ['requests', 'Requests'], ['sessions', 'Sessions'],
-  ['slos', 'SLOs'], ['compare', 'Compare'], ['engines', 'Engines'], ['limits', 'Rate limits'], ['cost', 'Cost'],
+  ['now', 'Now'],
+  ['charts', 'Charts'],
+  ['streams', 'Streams'],
+  ['requests', 'Requests'],
+  ['sessions', 'Sessions'],
+  ['slos', 'SLOs'],
+  ['compare', 'Compare'],
+  ['engines', 'Engines'],
+  ['limits', 'Rate limits'],
+  ['cost', 'Cost'],
 ];
 export const LABELS = ['provider', 'model', 'route', 'tenant', 'session'];
 
@@ -46,6 +54,16 @@ export function matches(item, params) {
     if (params[label] && label in item && String(item[label] ?? '') !== params[label]) return false;
   }
   if (!params.q) return true;
-  const text = `${item.provider ?? ''} ${item.model ?? ''} ${item.route ?? ''} ${item.tenant ?? ''} ${item.session ?? ''} ${item.agent ?? ''} ${item.stalled ? 'stalled' : item.phase ?? ''} ${item.waiting_for === 'client' ? 'client is slow' : ''} ${item.outcome ?? ''} ${item.id ?? item.request_number ?? ''}`.toLowerCase();
-  return params.q.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  const phase = item.stalled ? 'stalled' : item.phase;
+  const slow = item.waiting_for === 'client' ? 'client is slow' : null;
+  const { provider, model, route, tenant, session, agent, outcome, id = item.request_number } = item;
+  const words = [provider, model, route, tenant, session, agent, phase, slow, outcome, id];
+  const text = words
+    .filter((word) => word !== null && word !== undefined)
+    .join(' ')
+    .toLowerCase();
+  return params.q
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }

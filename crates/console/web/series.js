@@ -142,5 +142,7 @@ export function groupBy(groups, label) {
     found.get(key).push(group);
   }
   const size = (members) => add(members.flatMap((group) => [...group.intervals.values()].map((interval) => interval.finished)));
-  return [...found].map(([key, members]) => ({ key, groups: members, finished: size(members) })).sort((a, b) => b.finished - a.finished || String(a.key).localeCompare(String(b.key)));
+  return [...found]
+    .map(([key, members]) => ({ key, groups: members, finished: size(members) }))
+    .sort((a, b) => b.finished - a.finished || String(a.key).localeCompare(String(b.key)));
 }

@@ -1,7 +1,18 @@
 // The state of the process as the page knows it: one snapshot, and the deltas after it.
 
 /** Fields of a delta that replace the former value as a whole. */
-const REPLACED = ['process', 'settings', 'now', 'conditions', 'requests', 'sessions', 'slos', 'engines', 'rate_limits', 'streams_left_out'];
+const REPLACED = [
+  'process',
+  'settings',
+  'now',
+  'conditions',
+  'requests',
+  'sessions',
+  'slos',
+  'engines',
+  'rate_limits',
+  'streams_left_out',
+];
 /** Seen burn rates for the sparkline, one per 5 s: the process keeps no history of them. */
 const BURN_RATES_KEPT = 180;
 /** Charts show at least this much time. */
@@ -57,7 +68,9 @@ export class Store {
     const length = Math.round(this.settings.window_seconds / this.intervalSeconds);
     const last = Math.max(this.lastInterval, Math.floor(this.clock / 1000 / this.intervalSeconds) - 2);
     // A young process fills the charts from the left: no more than 2 minutes of empty time before its start.
-    const start = this.covered.length ? Math.min(this.covered[0][0], last - Math.round(LEAST_WINDOW_SECONDS / this.intervalSeconds) + 1) : last - length + 1;
+    const start = this.covered.length
+      ? Math.min(this.covered[0][0], last - Math.round(LEAST_WINDOW_SECONDS / this.intervalSeconds) + 1)
+      : last - length + 1;
     return [Math.max(last - length + 1, start), last];
   }
 
@@ -88,7 +101,8 @@ export class Store {
         this.groups.set(id, { ...old, id });
         continue;
       }
-      for (const [interval, values] of old.intervals) if (!present.intervals.has(interval)) present.intervals.set(interval, values);
+      for (const [interval, values] of old.intervals)
+        if (!present.intervals.has(interval)) present.intervals.set(interval, values);
     }
     // Intervals before the start of the process belong to nobody.
     const start = this.gapBefore ? Math.floor(this.gapBefore / 1000 / this.intervalSeconds) : 0;
@@ -109,8 +123,10 @@ export class Store {
     const history = data.history;
     if (history) {
       const known = this.lastInterval;
-      if (history.intervals?.length || history.new_groups?.length || history.last_interval !== known) this.#applyHistoryFields(history);
-      for (const group of history.new_groups ?? []) this.groups.set(group.id, { ...group, intervals: new Map(group.intervals ?? []) });
+      if (history.intervals?.length || history.new_groups?.length || history.last_interval !== known)
+        this.#applyHistoryFields(history);
+      for (const group of history.new_groups ?? [])
+        this.groups.set(group.id, { ...group, intervals: new Map(group.intervals ?? []) });
       for (const [id, interval, values] of history.intervals ?? []) this.groups.get(id)?.intervals.set(interval, values);
       if (history.last_interval > known) {
         this.#cover(Math.min(known + 1, history.last_interval), history.last_interval);
@@ -118,7 +134,8 @@ export class Store {
       }
     }
     for (const id of data.streams?.ended ?? []) this.streams.delete(id);
-    for (const stream of data.streams?.changed ?? []) this.streams.set(stream.request_number, this.#withRate(stream, this.streams.get(stream.request_number)));
+    for (const stream of data.streams?.changed ?? [])
+      this.streams.set(stream.request_number, this.#withRate(stream, this.streams.get(stream.request_number)));
     this.streamsAt = data.at_unix_ms;
   }
 

@@ -30,7 +30,14 @@ export function Info({ metric }) {
   };
   return html`<span class="info" onKeyDown=${close} onFocusOut=${(event) => event.currentTarget.contains(event.relatedTarget) || setOpen(false)}>
     <button type="button" class="info-button" aria-expanded=${open} aria-label=${`Definition of ${definition.label}`} title=${definition.text} onClick=${() => setOpen(!open)}>i</button>
-    ${open && html`<span class="popover" role="note">${definition.text}${definition.unit && html`<br/>Unit: ${definition.unit}.`}${definition.page && html`<br/><a href=${definition.page} target="_blank" rel="noopener">/${definition.page}</a>`}</span>`}
+    ${
+      open &&
+      html`<span class="popover" role="note">${definition.text}${definition.unit && html`<br/>Unit: ${definition.unit}.`}${
+        definition.page &&
+        html`<br/>
+      <a href=${definition.page} target="_blank" rel="noopener">/${definition.page}</a>`
+      }</span>`
+    }
   </span>`;
 }
 
@@ -42,7 +49,8 @@ export function Heading({ metric, label, sort, sorted, onSort, className = '' })
   if (!sort) return html`<span role="columnheader" class=${className} title=${title}>${text}</span>`;
   const state = sorted === sort ? 'descending' : sorted === `-${sort}` ? 'ascending' : 'none';
   const next = state === 'descending' ? `-${sort}` : state === 'ascending' ? null : sort;
-  return html`<span role="columnheader" class=${className} aria-sort=${state}><button type="button" class="sort" title=${title} onClick=${() => onSort(next)}>${text}${state === 'descending' ? ' ▾' : state === 'ascending' ? ' ▴' : ''}</button></span>`;
+  return html`<span role="columnheader" class=${className} aria-sort=${state}>
+    <button type="button" class="sort" title=${title} onClick=${() => onSort(next)}>${text}${state === 'descending' ? ' ▾' : state === 'ascending' ? ' ▴' : ''}</button></span>`;
 }
 
 export function Empty({ title, children }) {
@@ -72,12 +80,21 @@ export function Sparkline({ values, label, format }) {
     if (index === values.length - 1 || values[index + 1] === null) area += `L${x(index).toFixed(1)} 26Z`;
   });
   const text = `${label}: up to ${format(highest)}, now ${format(known.at(-1))}, last 15 minutes at most`;
-  return html`<svg class="spark" viewBox="0 0 120 28" preserveAspectRatio="none" role="img" aria-label=${text}><title>${text}</title><path class="spark-area" d=${area}/><path class="spark-line" d=${line}/></svg>`;
+  return html`<svg class="spark" viewBox="0 0 120 28" preserveAspectRatio="none" role="img" aria-label=${text}>
+    <title>${text}</title><path class="spark-area" d=${area}/><path class="spark-line" d=${line}/></svg>`;
 }
 
 export const STAGE_NAMES = {
-  admission: 'queued in this process', connect: 'connect', upload: 'upload', headers: 'wait for headers', first_byte: 'first byte', first_event: 'first event',
-  first_token: 'first token', reasoning: 'reasoning', decode: 'decode', tail: 'tail',
+  admission: 'queued in this process',
+  connect: 'connect',
+  upload: 'upload',
+  headers: 'wait for headers',
+  first_byte: 'first byte',
+  first_event: 'first event',
+  first_token: 'first token',
+  reasoning: 'reasoning',
+  decode: 'decode',
+  tail: 'tail',
 };
 
 /** Stages as one bar. The width of the bar is `share` of the place. */
@@ -96,7 +113,12 @@ export function FilterBar({ params, onChange, labels, shown, total, noun, childr
   const chips = labels.filter((label) => params[label]);
   return html`<div class="filters">
     <input id="filter" type="search" placeholder="Filter: words of any label  ( / )" aria-label="Filter by words of any label" value=${params.q ?? ''} onInput=${(event) => onChange({ q: event.target.value })} />
-    ${chips.map((label) => html`<button type="button" class="chip" title=${`Remove the filter ${label} = ${clean(params[label])}`} onClick=${() => onChange({ [label]: null })}><span class="chip-label">${label}</span> <bdi class="name">${clean(params[label], 60)}</bdi> ×</button>`)}
+    ${chips.map(
+      (
+        label,
+      ) => html`<button type="button" class="chip" title=${`Remove the filter ${label} = ${clean(params[label])}`} onClick=${() => onChange({ [label]: null })}>
+      <span class="chip-label">${label}</span> <bdi class="name">${clean(params[label], 60)}</bdi> ×</button>`,
+    )}
     ${children}
     ${noun && html`<span class="filter-count" role="status">${shown === total ? `${total} ${noun}` : `${shown} of ${total} ${noun}`}</span>`}
   </div>`;
@@ -110,10 +132,13 @@ export function Segmented({ label, options, value, onChange }) {
 
 export class Copy extends Component {
   copy() {
-    navigator.clipboard?.writeText(this.props.text).then(() => {
-      this.setState({ copied: true });
-      setTimeout(() => this.setState({ copied: false }), 1500);
-    }, () => this.setState({ copied: false }));
+    navigator.clipboard?.writeText(this.props.text).then(
+      () => {
+        this.setState({ copied: true });
+        setTimeout(() => this.setState({ copied: false }), 1500);
+      },
+      () => this.setState({ copied: false }),
+    );
   }
 
   render({ label }, { copied }) {
@@ -131,12 +156,16 @@ export class VirtualList extends Component {
   componentDidMount() {
     this.observer = new ResizeObserver(() => this.element && this.setState({ height: this.element.clientHeight }));
     this.observer.observe(this.element);
-    this.element.addEventListener('scroll', () => {
-      this.frame ??= requestAnimationFrame(() => {
-        this.frame = null;
-        if (this.element) this.setState({ top: this.element.scrollTop });
-      });
-    }, { passive: true });
+    this.element.addEventListener(
+      'scroll',
+      () => {
+        this.frame ??= requestAnimationFrame(() => {
+          this.frame = null;
+          if (this.element) this.setState({ top: this.element.scrollTop });
+        });
+      },
+      { passive: true },
+    );
     this.showSelected();
   }
 
@@ -155,14 +184,18 @@ export class VirtualList extends Component {
     if (index < 0) return;
     const top = index * rowHeight;
     const { scrollTop, clientHeight } = this.element;
-    if (top < scrollTop || top + rowHeight > scrollTop + clientHeight) this.element.scrollTop = Math.max(0, top - clientHeight / 2);
+    if (top < scrollTop || top + rowHeight > scrollTop + clientHeight)
+      this.element.scrollTop = Math.max(0, top - clientHeight / 2);
   }
 
   render({ items, id, row, rowHeight, label, head }, { top, height }) {
     const first = Math.max(0, Math.floor(top / rowHeight) - 6);
     const last = Math.min(items.length, Math.ceil((top + height) / rowHeight) + 6);
     const rows = [];
-    for (let index = first; index < last; index += 1) rows.push(row(items[index], index, { top: `${index * rowHeight}px`, height: `${rowHeight}px` }, id(items[index])));
-    return html`<div ref=${this.keep} class="virtual" role="table" tabindex="0" aria-label=${label} aria-rowcount=${items.length + 1}><div class="virtual-head" role="rowgroup">${head}</div><div class="virtual-space" role="rowgroup" style=${{ height: `${items.length * rowHeight}px` }}>${rows}</div></div>`;
+    for (let index = first; index < last; index += 1)
+      rows.push(row(items[index], index, { top: `${index * rowHeight}px`, height: `${rowHeight}px` }, id(items[index])));
+    return html`<div ref=${this.keep} class="virtual" role="table" tabindex="0" aria-label=${label} aria-rowcount=${items.length + 1}>
+      <div class="virtual-head" role="rowgroup">${head}</div>
+      <div class="virtual-space" role="rowgroup" style=${{ height: `${items.length * rowHeight}px` }}>${rows}</div></div>`;
   }
 }

@@ -46,8 +46,11 @@ function Conditions({ store, params }) {
   keys.list = { ids: conditions.map(({ id }) => id), selected: params.sel, select: (id) => set({ sel: id }) };
   if (conditions.length === 0) {
     const traffic = store.now.in_flight > 0 || [...store.groups.values()].some((group) => group.intervals.size > 0);
-    if (!traffic) return html`<section class="verdict-box quiet" aria-label="What is wrong"><h1>No traffic yet</h1><p>No request has ended in the last 15 minutes and none is in flight. Point a client at the proxy; numbers appear within a second.</p></section>`;
-    return html`<section class="verdict-box good" aria-label="What is wrong"><h1><span aria-hidden="true">✓</span> Nothing is wrong</h1><p>No condition fails.</p></section>`;
+    if (!traffic)
+      return html`<section class="verdict-box quiet" aria-label="What is wrong"><h1>No traffic yet</h1>
+        <p>No request has ended in the last 15 minutes and none is in flight. Point a client at the proxy; numbers appear within a second.</p></section>`;
+    return html`<section class="verdict-box good" aria-label="What is wrong"><h1>
+      <span aria-hidden="true">✓</span> Nothing is wrong</h1><p>No condition fails.</p></section>`;
   }
   const critical = conditions.filter(({ severity }) => severity === 'critical').length;
   return html`<section class="verdict-box ${critical ? 'critical' : 'warning'}" aria-label="What is wrong">
@@ -60,7 +63,8 @@ function Condition({ condition, clock, selected }) {
   const view = condition.view in VIEW_NAMES ? condition.view : 'charts';
   return html`<li class="condition ${condition.severity}" aria-current=${selected ? 'true' : null}>
     <span class="severity ${condition.severity}">${condition.severity === 'critical' ? '▲ critical' : '◆ warning'}</span>
-    <span class="condition-text"><a href=${link(view, condition.filter ?? {})} title=${clean(condition.text)}>${clean(condition.text, 240)}</a></span>
+    <span class="condition-text">
+      <a href=${link(view, condition.filter ?? {})} title=${clean(condition.text)}>${clean(condition.text, 240)}</a></span>
     <span class="since" title="since this time">since ${clockMinutes(condition.since_unix_ms)} <span class="since-age">(${age((clock - condition.since_unix_ms) / 1000)})</span></span>
     <span class="actions"><a class="action first" href=${link(view, condition.filter ?? {})}>Show ${VIEW_NAMES[view]}</a>
     ${condition.runbook && html`<a class="action" href=${`runbooks/${encodeURIComponent(condition.runbook)}`} target="_blank" rel="noopener">Runbook</a>`}</span>
@@ -70,14 +74,13 @@ function Condition({ condition, clock, selected }) {
 function Tile({ metric, view, lines, failing, children, format, note }) {
   const worst = failing[metric];
   return html`<article class="tile ${worst ?? ''}" data-tile=${metric}>
-    <h2><a href=${link(view)}>${DEFINITIONS[metric].label}</a> ${worst && html`<span class="tile-severity">${worst === 'critical' ? '▲' : '◆'} ${worst}</span>`}<${Info} metric=${metric} /></h2>
+    <h2>
+      <a href=${link(view)}>${DEFINITIONS[metric].label}</a> ${worst && html`<span class="tile-severity">${worst === 'critical' ? '▲' : '◆'} ${worst}</span>`}<${Info} metric=${metric} /></h2>
     <div class="tile-value">${children}</div>
     <${Sparkline} values=${lines[metric]} label=${DEFINITIONS[metric].label} format=${format} />
     <div class="tile-note">${note}</div>
   </article>`;
 }
-
-const Big = (props) => html`<${Value} className="big" ...${props} />`;
 
 function Tiles({ store }) {
   const { now } = store;
@@ -87,27 +90,69 @@ function Tiles({ store }) {
     const tile = tileOfRunbook(runbook);
     if (tile && failing[tile] !== 'critical') failing[tile] = severity;
   }
-  const tile = (metric, view, format, value, note = null) => html`<${Tile} metric=${metric} view=${view} lines=${lines} failing=${failing} format=${format} note=${note}>${value}<//>`;
+  const tile = (metric, view, format, { value, text = format(value), unit, estimated, note }) =>
+    html`<${Tile} metric=${metric} view=${view} lines=${lines} failing=${failing} format=${format} note=${note}>
+      <${Value} className="big" metric=${metric} raw=${value} text=${text} estimated=${estimated} />${' '}
+      <span class="unit">${unit}</span>
+    <//>`;
+  const percentile = (metric, name, value, format) =>
+    html`${name} <${Value} metric=${metric} raw=${value} text=${format(value)} />`;
   const errors = now.error_share;
   const rate = now.stream_output_tokens_per_second;
   const ttft = now.time_to_first_token_seconds;
   const itl = now.inter_token_latency_seconds;
-  const burn = now.worst_burn_rate;
   const estimated = lines.estimatedShare > 0;
-  const total = errors && errors.client + errors.upstream + errors.proxy;
   return html`<section class="tiles" aria-label="Last minute">
-    ${tile('time_to_first_token_seconds', 'charts', seconds, html`<${Big} metric="time_to_first_token_seconds" raw=${ttft?.p95} text=${seconds(ttft?.p95)} /> <span class="unit">p95</span>`, html`p50 <${Value} metric="time_to_first_token_seconds" raw=${ttft?.p50} text=${seconds(ttft?.p50)} />`)}
-    ${tile('error_share', 'requests', percent, html`<${Big} metric="error_share" raw=${total} text=${percent(total)} />`, html`upstream ${percent(errors?.upstream)}, proxy ${percent(errors?.proxy)}, client ${percent(errors?.client)}`)}
-    ${tile('stalled', 'streams', count, html`<${Big} metric="stalled" raw=${now.stalled} text=${count(now.stalled)} /> <span class="unit">streams</span>`, 'now')}
-    ${tile('queue_depth', 'charts', count, html`<${Big} metric="queue_depth" raw=${now.queue_depth} text=${count(now.queue_depth)} /> <span class="unit">requests</span>`, 'now; line: queued in this process')}
-    ${tile('worst_burn_rate', 'slos', number, html`<${Big} metric="worst_burn_rate" raw=${burn?.burn_rate} text=${number(burn?.burn_rate)} /> <span class="unit">${burn ? '×' : ''}</span>`, burn ? html`<bdi class="name" title=${clean(burn.slo)}>${clean(burn.slo, 40)}</bdi>, ${burn.window} window; ${covered(burn)}` : 'no window is covered yet')}
-    ${tile('stream_output_tokens_per_second', 'charts', number, html`<${Big} metric="stream_output_tokens_per_second" raw=${rate?.p50} text=${number(rate?.p50)} /> <span class="unit">p50</span>`, html`p10 <${Value} metric="stream_output_tokens_per_second" raw=${rate?.p10} text=${number(rate?.p10)} />`)}
-    ${tile('inter_token_latency_seconds', 'charts', seconds, html`<${Big} metric="inter_token_latency_seconds" raw=${itl?.p95} text=${seconds(itl?.p95)} /> <span class="unit">p95</span>`, html`p50 <${Value} metric="inter_token_latency_seconds" raw=${itl?.p50} text=${seconds(itl?.p50)} />`)}
-    ${tile('requests_per_second', 'charts', number, html`<${Big} metric="requests_per_second" raw=${now.requests_per_second} text=${number(now.requests_per_second)} /> <span class="unit">/s</span>`)}
-    ${tile('output_tokens_per_second', 'charts', number, html`<${Big} metric="output_tokens_per_second" raw=${now.output_tokens_per_second} text=${number(now.output_tokens_per_second)} estimated=${estimated} /> <span class="unit">tokens/s</span>`, estimated ? `${percent(lines.estimatedShare)} estimated` : null)}
-    ${tile('in_flight', 'streams', count, html`<${Big} metric="in_flight" raw=${now.in_flight} text=${count(now.in_flight)} /> <span class="unit">requests</span>`, 'now')}
-    ${tile('cost_per_hour', 'cost', number, html`<${Big} metric="cost_per_hour" raw=${now.cost_per_hour?.amount} text=${amount(now.cost_per_hour)} estimated=${now.cost_per_hour?.estimated_share > 0} /> <span class="unit">${now.cost_per_hour ? `${clean(now.cost_per_hour.currency, 8)}/h` : ''}</span>`, now.cost_per_hour?.estimated_share > 0 ? `${percent(now.cost_per_hour.estimated_share)} from estimates` : null)}
+    ${tile('time_to_first_token_seconds', 'charts', seconds, {
+      value: ttft?.p95,
+      unit: 'p95',
+      note: percentile('time_to_first_token_seconds', 'p50', ttft?.p50, seconds),
+    })}
+    ${tile('error_share', 'requests', percent, {
+      value: errors && errors.client + errors.upstream + errors.proxy,
+      note: `upstream ${percent(errors?.upstream)}, proxy ${percent(errors?.proxy)}, client ${percent(errors?.client)}`,
+    })}
+    ${tile('stalled', 'streams', count, { value: now.stalled, unit: 'streams', note: 'now' })}
+    ${tile('queue_depth', 'charts', count, { value: now.queue_depth, unit: 'requests', note: 'now; line: queued in this process' })}
+    ${tile('worst_burn_rate', 'slos', number, burnRate(now.worst_burn_rate))}
+    ${tile('stream_output_tokens_per_second', 'charts', number, {
+      value: rate?.p50,
+      unit: 'p50',
+      note: percentile('stream_output_tokens_per_second', 'p10', rate?.p10, number),
+    })}
+    ${tile('inter_token_latency_seconds', 'charts', seconds, {
+      value: itl?.p95,
+      unit: 'p95',
+      note: percentile('inter_token_latency_seconds', 'p50', itl?.p50, seconds),
+    })}
+    ${tile('requests_per_second', 'charts', number, { value: now.requests_per_second, unit: '/s' })}
+    ${tile('output_tokens_per_second', 'charts', number, {
+      value: now.output_tokens_per_second,
+      unit: 'tokens/s',
+      estimated,
+      note: estimated ? `${percent(lines.estimatedShare)} estimated` : null,
+    })}
+    ${tile('in_flight', 'streams', count, { value: now.in_flight, unit: 'requests', note: 'now' })}
+    ${tile('cost_per_hour', 'cost', number, costPerHour(now.cost_per_hour))}
   </section>`;
+}
+
+function burnRate(worst) {
+  if (!worst) return { value: null, note: 'no window is covered yet' };
+  const { slo, window, burn_rate: value } = worst;
+  const name = html`<bdi class="name" title=${clean(slo)}>${clean(slo, 40)}</bdi>`;
+  return { value, unit: '×', note: html`${name}, ${window} window; ${covered(worst)}` };
+}
+
+function costPerHour(cost) {
+  const estimated = cost?.estimated_share > 0;
+  return {
+    value: cost?.amount,
+    text: amount(cost),
+    unit: cost ? `${clean(cost.currency, 8)}/h` : '',
+    estimated,
+    note: estimated ? `${percent(cost.estimated_share)} from estimates` : null,
+  };
 }
 
 /** "5 h of 30 d covered", as the window of the SLO is longer than the process has run. */
@@ -121,7 +166,16 @@ function modelRows(store) {
   if (modelCache.version === store.historyVersion) return modelCache.rows;
   const rows = groupBy([...store.groups.values()], 'model').map(({ key, groups }) => {
     const cell = recent(store, groups, 60);
-    return { model: key, provider: groups[0].provider, cell, ttft: cell.histogram('ttft'), p95: cell.percentile('ttft', 0.95), p50: cell.percentile('ttft', 0.5), rate: cell.percentile('rate', 0.5), finished: cell.total('finished') };
+    return {
+      model: key,
+      provider: groups[0].provider,
+      cell,
+      ttft: cell.histogram('ttft'),
+      p95: cell.percentile('ttft', 0.95),
+      p50: cell.percentile('ttft', 0.5),
+      rate: cell.percentile('rate', 0.5),
+      finished: cell.total('finished'),
+    };
   });
   modelCache = { version: store.historyVersion, rows };
   return rows;
@@ -138,20 +192,34 @@ function Models({ store }) {
     if (stream.phase === 'queued') entry.queued += 1;
     live.set(stream.model, entry);
   }
-  const worst = (model) => store.conditions.filter(({ filter }) => filter?.model === model).map(({ severity }) => severity).sort()[0] ?? null;
-  return html`<section class="by-model" aria-label="By model"><h2>By model <span class="unit">last 60 s</span></h2><div class="table-scroll" tabindex="0" role="group" aria-label="Table by model"><table>
-    <thead><tr><th scope="col">model</th><th scope="col">provider</th><th scope="col" class="num">TTFT p95</th><th scope="col" class="num">p50</th><th scope="col" class="num">errors</th><th scope="col" class="num" title=${DEFINITIONS.stream_output_tokens_per_second.text}>tokens/s per stream</th><th scope="col" class="num">tokens/s</th><th scope="col" class="num">requests/s</th><th scope="col" class="num">in flight</th><th scope="col" class="num">queued</th><th scope="col" class="num">stalled</th></tr></thead>
+  const worst = (model) =>
+    store.conditions
+      .filter(({ filter }) => filter?.model === model)
+      .map(({ severity }) => severity)
+      .sort()[0] ?? null;
+  return html`<section class="by-model" aria-label="By model"><h2>By model <span class="unit">last 60 s</span></h2>
+    <div class="table-scroll" tabindex="0" role="group" aria-label="Table by model"><table>
+    <thead><tr><th scope="col">model</th><th scope="col">provider</th><th scope="col" class="num">TTFT p95</th>
+      <th scope="col" class="num">p50</th><th scope="col" class="num">errors</th>
+      <th scope="col" class="num" title=${DEFINITIONS.stream_output_tokens_per_second.text}>tokens/s per stream</th>
+      <th scope="col" class="num">tokens/s</th><th scope="col" class="num">requests/s</th>
+      <th scope="col" class="num">in flight</th><th scope="col" class="num">queued</th>
+      <th scope="col" class="num">stalled</th></tr></thead>
     <tbody>${rows.map(({ model, provider, cell, p95, p50, rate }) => {
       const open = live.get(model) ?? { open: 0, stalled: 0, queued: 0 };
       const severity = worst(model);
       const estimated = cell.estimatedShare() > 0;
       return html`<tr key=${model} class=${severity ?? ''} data-model=${clean(model, 80)}>
-        <th scope="row"><a href=${link('charts', { model })}><${Name} of=${model} limit=${80} /></a>${severity && html` <span class="severity ${severity}">${severity === 'critical' ? '▲' : '◆'} ${severity}</span>`}</th>
+        <th scope="row"><a href=${link('charts', { model })}>
+          <${Name} of=${model} limit=${80} /></a>${severity && html` <span class="severity ${severity}">${severity === 'critical' ? '▲' : '◆'} ${severity}</span>`}</th>
         <td><${Name} of=${provider} limit=${40} /></td>
-        <td class="num"><${Value} metric="time_to_first_token_seconds" raw=${p95} text=${seconds(p95)} /></td><td class="num"><${Value} metric="time_to_first_token_seconds" raw=${p50} text=${seconds(p50)} /></td>
+        <td class="num"><${Value} metric="time_to_first_token_seconds" raw=${p95} text=${seconds(p95)} /></td><td class="num">
+          <${Value} metric="time_to_first_token_seconds" raw=${p50} text=${seconds(p50)} /></td>
         <td class="num"><${Value} metric="error_share" text=${percent(cell.errorShare())} /></td>
         <td class="num"><${Value} metric="stream_output_tokens_per_second" text=${number(rate)} /></td>
-        <td class="num"><${Value} metric="output_tokens_per_second" text=${number(cell.rate('output_tokens'))} estimated=${estimated} /></td>
-        <td class="num">${number(cell.rate('finished'))}</td><td class="num">${open.open}</td><td class="num">${open.queued}</td><td class="num ${open.stalled ? 'bad' : ''}">${open.stalled}</td></tr>`;
+        <td class="num">
+          <${Value} metric="output_tokens_per_second" text=${number(cell.rate('output_tokens'))} estimated=${estimated} /></td>
+        <td class="num">${number(cell.rate('finished'))}</td><td class="num">${open.open}</td>
+          <td class="num">${open.queued}</td><td class="num ${open.stalled ? 'bad' : ''}">${open.stalled}</td></tr>`;
     })}</tbody></table></div></section>`;
 }

@@ -5,15 +5,31 @@ import { keys } from '../keys.js';
 import { link, matches, set } from '../route.js';
 import { Copy, Empty, FilterBar, Name, Segmented, STAGE_NAMES, Value } from '../ui.js';
 
-const LISTS = [['slowest', 'slowest'], ['failed', 'failed'], ['stalled', 'stalled'], ['most_expensive', 'most expensive']];
-const STAGE_ORDER = ['admission', 'connect', 'upload', 'headers', 'first_byte', 'first_event', 'first_token', 'reasoning', 'decode', 'tail'];
+const LISTS = [
+  ['slowest', 'slowest'],
+  ['failed', 'failed'],
+  ['stalled', 'stalled'],
+  ['most_expensive', 'most expensive'],
+];
+const STAGE_ORDER = [
+  'admission',
+  'connect',
+  'upload',
+  'headers',
+  'first_byte',
+  'first_event',
+  'first_token',
+  'reasoning',
+  'decode',
+  'tail',
+];
 /** At most as many labels of the time axis. */
 const GRID_STEPS = 6;
 /** The process keeps at most as many instants of chunks per request, evenly chosen. */
 const CHUNKS_KEPT = 62;
 
 export function RequestsView({ store, params }) {
-  const list = LISTS.some(([name]) => name === params.list) ? params.list : listWith(store.requests, params.sel) ?? 'slowest';
+  const list = LISTS.some(([name]) => name === params.list) ? params.list : (listWith(store.requests, params.sel) ?? 'slowest');
   const all = (store.requests?.[list] ?? []).map((id) => store.requests.items[id]).filter(Boolean);
   const shown = all.filter((request) => matches(request, params));
   const select = (id) => set({ sel: id });
@@ -23,14 +39,20 @@ export function RequestsView({ store, params }) {
       <${Segmented} label="List" value=${list} options=${LISTS.map(([name, text]) => [name, `${text} ${store.requests?.[name]?.length ?? 0}`])} onChange=${(value) => set({ list: value, sel: null })} />
       <span class="note">at most ${store.settings.requests_per_list} per list, of the last 15 minutes</span>
     <//>
-    ${all.length === 0 ? html`<${Empty} title=${EMPTY[list]} />` : html`<div class="list-and-detail">
+    ${
+      all.length === 0
+        ? html`<${Empty} title=${EMPTY[list]} />`
+        : html`<div class="list-and-detail">
       <${RequestTable} requests=${shown} selected=${selected?.id} onSelect=${(id) => select(String(id))} column=${COLUMNS[list]} />
       ${selected ? html`<${RequestDetail} request=${selected} store=${store} />` : html`<${Empty} title=${params.sel ? `Request ${clean(params.sel, 20)} is in none of the lists any more` : 'Nothing fits the filter'} />`}
-    </div>`}`;
+    </div>`
+    }`;
 }
 
 const EMPTY = {
-  slowest: 'No request ended in the last 15 minutes', failed: 'No request failed in the last 15 minutes', stalled: 'No stream stalled in the last 15 minutes',
+  slowest: 'No request ended in the last 15 minutes',
+  failed: 'No request failed in the last 15 minutes',
+  stalled: 'No stream stalled in the last 15 minutes',
   most_expensive: 'No request of the last 15 minutes has a cost',
 };
 const COLUMNS = {
@@ -48,10 +70,19 @@ function listWith(requests, id) {
 function RequestTable({ requests, selected, onSelect, column }) {
   const [label, read] = column;
   return html`<div class="list-scroll" tabindex="0" role="group" aria-label="Requests"><table>
-    <thead><tr><th scope="col">ended</th><th scope="col">model</th><th scope="col">outcome</th><th scope="col" class="num wide-only">TTFT</th><th scope="col" class="num">${label}</th></tr></thead>
-    <tbody>${requests.map((request) => html`<tr key=${request.id} class="selectable" data-id=${request.id} aria-selected=${selected === request.id} onClick=${() => onSelect(request.id)}>
-      <td><button type="button" class="row-button" title=${`request ${request.id}`}>${clock(request.ended_unix_ms)}</button></td><td><${Name} of=${request.model} /></td><td><${Outcome} request=${request} /></td>
-      <td class="num wide-only"><${Value} metric="time_to_first_token_seconds" text=${seconds(request.time_to_first_token_seconds)} reason="no first token" /></td><td class="num">${read(request)}</td></tr>`)}</tbody></table></div>`;
+    <thead><tr><th scope="col">ended</th><th scope="col">model</th><th scope="col">outcome</th>
+      <th scope="col" class="num wide-only">TTFT</th><th scope="col" class="num">${label}</th></tr></thead>
+    <tbody>${requests.map(
+      (
+        request,
+      ) => html`<tr key=${request.id} class="selectable" data-id=${request.id} aria-selected=${selected === request.id} onClick=${() => onSelect(request.id)}>
+      <td>
+        <button type="button" class="row-button" title=${`request ${request.id}`}>${clock(request.ended_unix_ms)}</button></td>
+        <td><${Name} of=${request.model} /></td><td><${Outcome} request=${request} /></td>
+      <td class="num wide-only">
+        <${Value} metric="time_to_first_token_seconds" text=${seconds(request.time_to_first_token_seconds)} reason="no first token" /></td>
+        <td class="num">${read(request)}</td></tr>`,
+    )}</tbody></table></div>`;
 }
 
 function Outcome({ request }) {
@@ -62,13 +93,41 @@ function Outcome({ request }) {
 export function RequestDetail({ request, store }) {
   const url = traceUrl(store.settings.trace_url, request.trace_id);
   const facts = [
-    ['model', html`<${Name} of=${request.model} />`], ['provider', html`<${Name} of=${request.provider} />`], ['route', html`<${Name} of=${request.route} />`], ['path', html`<${Name} of=${request.path} />`], ['tenant', html`<${Name} of=${request.tenant} />`],
-    ['session', request.session ? html`<a href=${link('sessions', { sel: request.session })}><${Name} of=${request.session} /></a>` : html`<${Name} of=${null} />`], ['variant', html`<${Name} of=${request.variant} />`],
-    ['status', request.status ?? UNKNOWN], ['outcome', html`<${Outcome} request=${request} />`], ['error source', request.error_source === 'none' ? 'none' : clean(request.error_source, 30)], ['error type', html`<${Name} of=${request.error_type} />`],
-    ['finish reason', html`<${Name} of=${(request.finish_reasons ?? []).join(', ')} />`], ['duration', html`<${Value} metric="duration_seconds" text=${seconds(request.duration_seconds)} raw=${request.duration_seconds} />`],
-    ['TTFT', html`<${Value} metric="time_to_first_token_seconds" text=${seconds(request.time_to_first_token_seconds)} reason="no first token" />`],
-    ['tokens/s', html`<${Value} metric="stream_output_tokens_per_second" text=${number(request.output_tokens_per_second)} reason="too few tokens, or no stream" />`],
-    ['cost', request.cost ? `${money(request.cost)} (${clean(request.cost.source, 20)})` : html`<${Value} metric="cost_per_hour" text=${UNKNOWN} />`],
+    ['model', html`<${Name} of=${request.model} />`],
+    ['provider', html`<${Name} of=${request.provider} />`],
+    ['route', html`<${Name} of=${request.route} />`],
+    ['path', html`<${Name} of=${request.path} />`],
+    ['tenant', html`<${Name} of=${request.tenant} />`],
+    [
+      'session',
+      request.session
+        ? html`<a href=${link('sessions', { sel: request.session })}><${Name} of=${request.session} /></a>`
+        : html`<${Name} of=${null} />`,
+    ],
+    ['variant', html`<${Name} of=${request.variant} />`],
+    ['status', request.status ?? UNKNOWN],
+    ['outcome', html`<${Outcome} request=${request} />`],
+    ['error source', request.error_source === 'none' ? 'none' : clean(request.error_source, 30)],
+    ['error type', html`<${Name} of=${request.error_type} />`],
+    ['finish reason', html`<${Name} of=${(request.finish_reasons ?? []).join(', ')} />`],
+    [
+      'duration',
+      html`<${Value} metric="duration_seconds" text=${seconds(request.duration_seconds)} raw=${request.duration_seconds} />`,
+    ],
+    [
+      'TTFT',
+      html`<${Value} metric="time_to_first_token_seconds" text=${seconds(request.time_to_first_token_seconds)} reason="no first token" />`,
+    ],
+    [
+      'tokens/s',
+      html`<${Value} metric="stream_output_tokens_per_second" text=${number(request.output_tokens_per_second)} reason="too few tokens, or no stream" />`,
+    ],
+    [
+      'cost',
+      request.cost
+        ? `${money(request.cost)} (${clean(request.cost.source, 20)})`
+        : html`<${Value} metric="cost_per_hour" text=${UNKNOWN} />`,
+    ],
     ['client did not read', seconds(request.client_blocked_seconds ?? null)],
   ];
   return html`<article class="detail" aria-label=${`Request ${request.id}`} data-request=${request.id}>
@@ -76,7 +135,12 @@ export function RequestDetail({ request, store }) {
     <${Waterfall} request=${request} />
     <dl class="facts">${facts.map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>
     <h3>Tokens</h3><${Tokens} tokens=${request.tokens} />
-    <h3>Trace</h3><p class="trace">${request.trace_id ? html`<code>${clean(request.trace_id, 64)}</code><${Copy} text=${request.trace_id} label="Copy" />${url ? html`<a href=${url} target="_blank" rel="noopener noreferrer">Open the trace</a>` : html`<span class="note">console.trace_url is not set</span>`}` : html`<span class="unknown" title="the request has no trace">${UNKNOWN}</span>`}</p>
+    <h3>Trace</h3><p class="trace">${
+      request.trace_id
+        ? html`<code>${clean(request.trace_id, 64)}</code>
+      <${Copy} text=${request.trace_id} label="Copy" />${url ? html`<a href=${url} target="_blank" rel="noopener noreferrer">Open the trace</a>` : html`<span class="note">console.trace_url is not set</span>`}`
+        : html`<span class="unknown" title="the request has no trace">${UNKNOWN}</span>`
+    }</p>
   </article>`;
 }
 
@@ -88,8 +152,15 @@ export function traceUrl(template, traceId) {
 
 function Tokens({ tokens }) {
   const kinds = Object.entries(tokens ?? {}).filter(([, value]) => value);
-  if (kinds.length === 0) return html`<p class="unknown" title="Unknown: the provider reported no usage, and no text was seen">${UNKNOWN} no usage reported</p>`;
-  return html`<table class="stage-table"><thead><tr><th scope="col">kind</th><th scope="col" class="num">tokens</th><th scope="col">source</th></tr></thead><tbody>${kinds.map(([kind, value]) => html`<tr><th scope="row">${kind.replace('_', ' ')}</th><td class="num"><${Value} metric="tokens_by_kind" text=${count(value.count)} raw=${value.count} estimated=${value.source === 'estimated'} /></td><td>${clean(value.source, 20)}</td></tr>`)}</tbody></table>`;
+  if (kinds.length === 0)
+    return html`<p class="unknown" title="Unknown: the provider reported no usage, and no text was seen">${UNKNOWN} no usage reported</p>`;
+  return html`<table class="stage-table"><thead><tr><th scope="col">kind</th><th scope="col" class="num">tokens</th>
+    <th scope="col">source</th></tr></thead><tbody>${kinds.map(
+      ([kind, value]) => html`<tr>
+    <th scope="row">${kind.replace('_', ' ')}</th><td class="num">
+    <${Value} metric="tokens_by_kind" text=${count(value.count)} raw=${value.count} estimated=${value.source === 'estimated'} /></td>
+    <td>${clean(value.source, 20)}</td></tr>`,
+    )}</tbody></table>`;
 }
 
 /** Stages in their order, a tick per chunk, and stalls, on one axis of time. */
@@ -107,12 +178,29 @@ export function Waterfall({ request }) {
   const stalls = request.stalls ?? [];
   const described = `${stages.map(({ name, seconds: length }) => `${STAGE_NAMES[name]} ${seconds(length)}`).join(', ')}; ${chunks.length} ticks of chunks; ${stalls.length} stalls`;
   return html`<div class="waterfall" role="img" aria-label=${`Waterfall: ${described}`}>
-    ${stages.map(({ name, start: from, seconds: length }) => html`<span class="waterfall-label">${STAGE_NAMES[name]}</span><span class="waterfall-track" title=${`${STAGE_NAMES[name]}: ${seconds(length)}, from ${seconds(from)}`}><span class="waterfall-bar stage-${name}" style=${span(from, length)}></span>
-      <${Length} from=${share(from)} to=${share(from + length)} text=${seconds(length)} /></span>`)}
-    <span class="waterfall-label">chunks</span><span class="waterfall-track" title=${`${chunks.length} ticks; at most ${CHUNKS_KEPT}, evenly chosen from the chunks`}><svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><path class="chunk" d=${chunks.map((offset) => `M${(share(offset) * 10).toFixed(1)} 0V10`).join('')} /></svg></span>
-    ${stalls.length > 0 && html`<span class="waterfall-label bad">stalls</span><span class="waterfall-track">${stalls.map((stall) => html`<span class="waterfall-bar stage-stalled" style=${span(stall.after_seconds, stall.seconds)} title=${`stall of ${seconds(stall.seconds)} after ${seconds(stall.after_seconds)}`}></span>`)}<${Length} from=${share(stalls[0].after_seconds)} to=${share(stalls.at(-1).after_seconds + stalls.at(-1).seconds)} text=${stalls.map((stall) => seconds(stall.seconds)).join(', ')} /></span>`}
+    ${stages.map(
+      ({ name, start: from, seconds: length }) => html`<span class="waterfall-label">${STAGE_NAMES[name]}</span>
+        <span class="waterfall-track" title=${`${STAGE_NAMES[name]}: ${seconds(length)}, from ${seconds(from)}`}>
+        <span class="waterfall-bar stage-${name}" style=${span(from, length)}></span>
+      <${Length} from=${share(from)} to=${share(from + length)} text=${seconds(length)} /></span>`,
+    )}
+    <span class="waterfall-label">chunks</span>
+      <span class="waterfall-track" title=${`${chunks.length} ticks; at most ${CHUNKS_KEPT}, evenly chosen from the chunks`}>
+      <svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">
+      <path class="chunk" d=${chunks.map((offset) => `M${(share(offset) * 10).toFixed(1)} 0V10`).join('')} /></svg></span>
+    ${stalls.length > 0 && html`<${Stalls} stalls=${stalls} share=${share} span=${span} />`}
     <span></span><${AxisLabels} total=${total} format=${seconds} />
   </div>`;
+}
+
+function Stalls({ stalls, share, span }) {
+  const [first, last] = [stalls[0], stalls.at(-1)];
+  const bar = ({ after_seconds: after, seconds: length }) =>
+    html`<span class="waterfall-bar stage-stalled" style=${span(after, length)} title=${`${seconds(length)}, after ${seconds(after)}`}></span>`;
+  return html`<span class="waterfall-label bad">stalls</span>
+    <span class="waterfall-track">${stalls.map(bar)}
+      <${Length} from=${share(first.after_seconds)} to=${share(last.after_seconds + last.seconds)} text=${stalls.map((stall) => seconds(stall.seconds)).join(', ')} />
+    </span>`;
 }
 
 /** The length of a bar: after it, before it, or on it if neither side has room. */
@@ -147,7 +235,11 @@ export class EndedAt extends Component {
   async load() {
     const { live, params, around } = this.props;
     const at = Number(params.at);
-    const query = new URLSearchParams({ ended_from_unix_ms: Math.round(at - around * 1000), ended_to_unix_ms: Math.round(at + around * 1000), limit: 100 });
+    const query = new URLSearchParams({
+      ended_from_unix_ms: Math.round(at - around * 1000),
+      ended_to_unix_ms: Math.round(at + around * 1000),
+      limit: 100,
+    });
     for (const label of ['model', 'route', 'provider', 'tenant']) if (params[label]) query.set(label, params[label]);
     try {
       const { items, left_out: leftOut } = await live.fetchJson(`api/v1/requests?${query}`);
@@ -161,13 +253,20 @@ export class EndedAt extends Component {
     const at = Number(params.at);
     const heading = html`<h2>Requests that ended at ${clock(at)} <span class="unit">± ${around} s</span> <button type="button" class="small" onClick=${() => set({ at: null, sel: null })}>Close</button></h2>`;
     if (status === 'loading') return html`<section class="ended-at">${heading}<p role="status">Loading …</p></section>`;
-    if (status === 'failed') return html`<section class="ended-at">${heading}<${Empty} title="The list could not be loaded">${clean(message)}<//></section>`;
+    if (status === 'failed')
+      return html`<section class="ended-at">${heading}<${Empty} title="The list could not be loaded">${clean(message)}<//></section>`;
     const shown = items.filter((request) => matches(request, params)).sort((a, b) => b.duration_seconds - a.duration_seconds);
     const select = (id) => set({ sel: id });
     keys.list = { ids: shown.map(({ id }) => String(id)), selected: params.sel, select };
     const selected = shown.find(({ id }) => String(id) === params.sel) ?? shown[0];
     return html`<section class="ended-at" aria-label="Requests that ended at the chosen instant">${heading}
       ${leftOut > 0 && html`<p class="note">${leftOut} more are left out.</p>`}
-      ${shown.length === 0 ? html`<${Empty} title="No request ended then">The process keeps the last 2,000 finished requests.<//>` : html`<div class="list-and-detail"><${RequestTable} requests=${shown} selected=${selected.id} onSelect=${(id) => select(String(id))} column=${COLUMNS.slowest} /><${RequestDetail} request=${selected} store=${store} /></div>`}</section>`;
+      ${
+        shown.length === 0
+          ? html`<${Empty} title="No request ended then">The process keeps the last 2,000 finished requests.<//>`
+          : html`<div class="list-and-detail">
+        <${RequestTable} requests=${shown} selected=${selected.id} onSelect=${(id) => select(String(id))} column=${COLUMNS.slowest} />
+        <${RequestDetail} request=${selected} store=${store} /></div>`
+      }</section>`;
   }
 }

@@ -10,31 +10,64 @@ const cachedShare = (session) => (session.input_tokens ? (session.cached_input_t
 const length = (session) => (session.last_unix_ms - session.first_unix_ms) / 1000;
 
 const SORTS = {
-  calls: (session) => session.calls, input: (session) => session.input_tokens ?? -1, cached: (session) => cachedShare(session) ?? -1, output: (session) => session.output_tokens ?? -1,
-  cost: (session) => session.cost?.amount ?? -1, duration: length, last: (session) => session.last_unix_ms,
+  calls: (session) => session.calls,
+  input: (session) => session.input_tokens ?? -1,
+  cached: (session) => cachedShare(session) ?? -1,
+  output: (session) => session.output_tokens ?? -1,
+  cost: (session) => session.cost?.amount ?? -1,
+  duration: length,
+  last: (session) => session.last_unix_ms,
 };
 
 export function SessionsView({ store, params }) {
   const all = store.sessions ?? [];
   if (all.length === 0) {
     keys.list = null;
-    return html`<${Empty} title="No sessions">${store.settings.names_hidden ? 'The configuration hides the names of sessions from the console.' : store.settings.sessions_known ? 'No request of the last 15 minutes belongs to a session.' : 'No request names a session: the client sends no id of a conversation that the process recognizes.'}<//>`;
+    return html`<${Empty} title="No sessions">${reasonForNone(store.settings)}<//>`;
   }
   const ascending = params.sort?.startsWith('-');
   const read = SORTS[params.sort?.replace(/^-/, '')] ?? SORTS.last;
-  const shown = all.filter((session) => matches({ ...session, session: session.id }, params)).sort((a, b) => (ascending ? read(a) - read(b) : read(b) - read(a)));
+  const shown = all
+    .filter((session) => matches({ ...session, session: session.id }, params))
+    .sort((a, b) => (ascending ? read(a) - read(b) : read(b) - read(a)));
   const select = (id) => set({ sel: id });
   keys.list = { ids: shown.map(({ id }) => id), selected: params.sel, select };
   const selected = all.find(({ id }) => id === params.sel);
-  const column = (name, label) => html`<th scope="col" class="num" aria-sort=${params.sort === name ? 'descending' : params.sort === `-${name}` ? 'ascending' : 'none'}><button type="button" class="sort" onClick=${() => set({ sort: params.sort === name ? `-${name}` : name })}>${label}${params.sort === name ? ' ▾' : params.sort === `-${name}` ? ' ▴' : ''}</button></th>`;
+  const column = (name, label) =>
+    html`<th scope="col" class="num" aria-sort=${params.sort === name ? 'descending' : params.sort === `-${name}` ? 'ascending' : 'none'}>
+      <button type="button" class="sort" onClick=${() => set({ sort: params.sort === name ? `-${name}` : name })}>${label}${params.sort === name ? ' ▾' : params.sort === `-${name}` ? ' ▴' : ''}</button></th>`;
   return html`<${FilterBar} params=${params} onChange=${set} labels=${['tenant', 'session']} shown=${shown.length} total=${all.length} noun="sessions" />
     <div class="table-scroll" tabindex="0" role="group" aria-label="Sessions"><table>
-      <thead><tr><th scope="col">session</th><th scope="col">agent</th><th scope="col">tenant</th>${column('calls', 'calls')}${column('input', 'input tokens')}${column('cached', 'cached')}${column('output', 'output tokens')}${column('cost', 'cost')}${column('duration', 'duration')}${column('last', 'last call')}</tr></thead>
-      <tbody>${shown.map((session) => html`<tr key=${session.id} class="selectable" data-id=${clean(session.id, 80)} aria-selected=${selected === session} onClick=${() => select(selected === session ? null : session.id)}>
-        <th scope="row"><button type="button" class="row-button"><${Name} of=${session.id} limit=${60} /></button></th><td><${Name} of=${session.agent} limit=${60} /></td><td><${Name} of=${session.tenant} limit=${60} /></td>
-        <td class="num">${count(session.calls)}</td><td class="num"><${Value} metric="tokens_by_kind" text=${count(session.input_tokens)} /></td><td class="num"><${Value} metric="cached_share" text=${percent(cachedShare(session))} /></td><td class="num"><${Value} metric="tokens_by_kind" text=${count(session.output_tokens)} /></td>
-        <td class="num"><${Value} metric="cost_per_hour" text=${money(session.cost)} /></td><td class="num">${age(length(session))}</td><td class="num" title=${clock(session.last_unix_ms)}>${age((store.clock - session.last_unix_ms) / 1000)} ago</td></tr>`)}</tbody></table></div>
-    ${selected ? html`<${Calls} session=${selected} />` : params.sel ? html`<p class="note" role="status">Session ${clean(params.sel, 60)} is not among the sessions of the last 15 minutes.</p>` : html`<p class="note">Choose a session to see its calls on one axis of time.</p>`}`;
+      <thead><tr><th scope="col">session</th><th scope="col">agent</th>
+        <th scope="col">tenant</th>${column('calls', 'calls')}${column('input', 'input tokens')}${column('cached', 'cached')}${column('output', 'output tokens')}${column('cost', 'cost')}${column('duration', 'duration')}${column('last', 'last call')}</tr></thead>
+      <tbody>${shown.map(
+        (
+          session,
+        ) => html`<tr key=${session.id} class="selectable" data-id=${clean(session.id, 80)} aria-selected=${selected === session} onClick=${() => select(selected === session ? null : session.id)}>
+        <th scope="row"><button type="button" class="row-button"><${Name} of=${session.id} limit=${60} /></button></th><td>
+          <${Name} of=${session.agent} limit=${60} /></td><td><${Name} of=${session.tenant} limit=${60} /></td>
+        <td class="num">${count(session.calls)}</td><td class="num">
+          <${Value} metric="tokens_by_kind" text=${count(session.input_tokens)} /></td><td class="num">
+          <${Value} metric="cached_share" text=${percent(cachedShare(session))} /></td><td class="num">
+          <${Value} metric="tokens_by_kind" text=${count(session.output_tokens)} /></td>
+        <td class="num"><${Value} metric="cost_per_hour" text=${money(session.cost)} /></td>
+          <td class="num">${age(length(session))}</td>
+          <td class="num" title=${clock(session.last_unix_ms)}>${age((store.clock - session.last_unix_ms) / 1000)} ago</td></tr>`,
+      )}</tbody></table></div>
+    ${below(selected, params.sel)}`;
+}
+
+function reasonForNone(settings) {
+  if (settings.names_hidden) return 'The configuration hides the names of sessions from the console.';
+  if (settings.sessions_known) return 'No request of the last 15 minutes belongs to a session.';
+  return 'No request names a session: the client sends no id of a conversation that the process recognizes.';
+}
+
+/** What stands below the table. */
+function below(selected, name) {
+  if (selected) return html`<${Calls} session=${selected} />`;
+  if (!name) return html`<p class="note">Choose a session to see its calls on one axis of time.</p>`;
+  return html`<p class="note" role="status">Session ${clean(name, 60)} is not among those of the last 15 minutes.</p>`;
 }
 
 /** One row per call, from its start to its end. */
@@ -45,7 +78,18 @@ function Calls({ session }) {
   const end = Math.max(...calls.map((call) => call.started_unix_ms + (call.end_seconds ?? 0) * 1000));
   const span = Math.max(1, end - start) / 1000;
   const share = (unixMs) => `${((unixMs - start) / 1000 / span) * 100}%`;
-  return html`<section class="panel" aria-label="Calls of the session"><h2>Calls of <${Name} of=${session.id} limit=${60} /> <span class="unit">${calls.length < session.calls ? `the last ${calls.length} of ${session.calls}` : `${calls.length}`}, from ${clock(start)} to ${clock(end)}</span></h2>
-    <div class="call-axis">${calls.map((call) => html`<a key=${call.id} class="call" href=${link('requests', { sel: call.id })} style=${{ paddingLeft: share(call.started_unix_ms) }} title=${`${clean(call.model, 80)}: ${clean(call.outcome, 20)}, ${clock(call.started_unix_ms)}, ${seconds(call.end_seconds)}`}><span class="sr-only">call ${call.id}, ${clean(call.model, 60)}, ${clean(call.outcome, 20)}, ${seconds(call.end_seconds)}</span><span class="call-bar ${call.outcome === 'ok' ? '' : 'failed'}" style=${{ width: `max(3px, ${((call.end_seconds ?? 0) / span) * 100}cqw)` }}></span>${call.outcome === 'ok' ? null : html`<span class="bad">✕ ${clean(call.outcome, 20)}</span>`}</a>`)}</div>
+  return html`<section class="panel" aria-label="Calls of the session">
+    <h2>Calls of <${Name} of=${session.id} limit=${60} /> <span class="unit">${calls.length < session.calls ? `the last ${calls.length} of ${session.calls}` : `${calls.length}`}, from ${clock(start)} to ${clock(end)}</span></h2>
+    <div class="call-axis">${calls.map((call) => html`<${Call} key=${call.id} call=${call} start=${share(call.started_unix_ms)} span=${span} />`)}</div>
     <${AxisLabels} total=${span} format=${age} /></section>`;
+}
+
+function Call({ call, start, span }) {
+  const text = `${clean(call.model, 80)}, ${clean(call.outcome, 20)}, ${clock(call.started_unix_ms)}, ${seconds(call.end_seconds)}`;
+  const failed = call.outcome !== 'ok';
+  const width = `max(3px, ${((call.end_seconds ?? 0) / span) * 100}cqw)`;
+  return html`<a class="call" href=${link('requests', { sel: call.id })} style=${{ paddingLeft: start }} title=${text}>
+    <span class="sr-only">call ${call.id}, ${text}</span>
+    <span class="call-bar ${failed ? 'failed' : ''}" style=${{ width }}></span>
+    ${failed && html`<span class="bad">✕ ${clean(call.outcome, 20)}</span>`}</a>`;
 }

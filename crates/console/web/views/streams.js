@@ -12,7 +12,12 @@ const FULL_BAR_SECONDS = 30;
 
 /** Phases in the order in which they need attention. */
 const PHASES = [
-  ['stalled', 'stalled'], ['slow_client', 'client is slow'], ['queued', 'queued'], ['waiting', 'waiting'], ['streaming', 'streaming'], ['unstreamed', 'unstreamed'],
+  ['stalled', 'stalled'],
+  ['slow_client', 'client is slow'],
+  ['queued', 'queued'],
+  ['waiting', 'waiting'],
+  ['streaming', 'streaming'],
+  ['unstreamed', 'unstreamed'],
 ];
 const PHASE_NAMES = Object.fromEntries(PHASES);
 const PHASE_ORDER = Object.fromEntries(PHASES.map(([name], index) => [name, index]));
@@ -25,8 +30,14 @@ export function phaseOf(stream) {
 
 const SORTS = {
   phase: (stream) => -PHASE_ORDER[phaseOf(stream)],
-  model: (stream) => stream.model ?? '', route: (stream) => stream.route ?? '', tenant: (stream) => stream.tenant ?? '', session: (stream) => stream.session ?? '',
-  tokens: (stream) => stream.tokens, rate: (stream) => stream.rate_now ?? -1, idle: (stream) => stream.idle_seconds ?? -1, age: (stream) => stream.age_seconds,
+  model: (stream) => stream.model ?? '',
+  route: (stream) => stream.route ?? '',
+  tenant: (stream) => stream.tenant ?? '',
+  session: (stream) => stream.session ?? '',
+  tokens: (stream) => stream.tokens,
+  rate: (stream) => stream.rate_now ?? -1,
+  idle: (stream) => stream.idle_seconds ?? -1,
+  age: (stream) => stream.age_seconds,
 };
 /** Without a chosen order: stalled streams, then slow clients, then the others. */
 const attention = (stream) => -Math.min(2, PHASE_ORDER[phaseOf(stream)] ?? 2);
@@ -38,7 +49,12 @@ function sortStreams(streams, sort) {
   const sign = sort?.startsWith('-') ? -1 : 1;
   const keyed = streams.map((stream) => ({ stream, key: read(stream) }));
   const order = (a, b) => (typeof a === 'string' ? (a < b ? -1 : a > b ? 1 : 0) : b - a);
-  keyed.sort((a, b) => sign * order(a.key, b.key) || a.stream.started_unix_ms - b.stream.started_unix_ms || a.stream.request_number - b.stream.request_number);
+  keyed.sort(
+    (a, b) =>
+      sign * order(a.key, b.key) ||
+      a.stream.started_unix_ms - b.stream.started_unix_ms ||
+      a.stream.request_number - b.stream.request_number,
+  );
   return keyed.map(({ stream }) => stream);
 }
 
@@ -69,11 +85,18 @@ export class StreamsView extends Component {
     const fitting = all.filter((stream) => matches(stream, params) && (!phase || phaseOf(stream) === phase));
     const shown = sortStreams(fitting, params.sort);
     const select = (id) => set({ sel: id });
-    keys.list = { get ids() { return shown.map(({ request_number: id }) => String(id)); }, selected: params.sel, select };
+    keys.list = {
+      get ids() {
+        return shown.map(({ request_number: id }) => String(id));
+      },
+      selected: params.sel,
+      select,
+    };
     const sort = (next) => set({ sort: next });
     const selected = params.sel ? all.find(({ request_number: id }) => String(id) === params.sel) : null;
     const narrow = this.narrow.matches;
-    const heading = (metric, name, label, className) => html`<${Heading} metric=${metric} label=${label} sort=${name} sorted=${params.sort} onSort=${sort} className=${className} />`;
+    const heading = (metric, name, label, className) =>
+      html`<${Heading} metric=${metric} label=${label} sort=${name} sorted=${params.sort} onSort=${sort} className=${className} />`;
     const head = html`<div class="row head" role="row" aria-rowindex="1">
       ${heading('phase', 'phase', 'phase')}${heading(null, 'model', 'model')}${heading(null, 'route', 'route', 'label')}${heading(null, 'tenant', 'tenant', 'label tenant')}${heading(null, 'session', 'session', 'label session')}
       ${heading('tokens', 'tokens', 'tokens', 'num')}${heading('rate_now', 'rate', 'tokens/s', 'num')}${heading('idle_seconds', 'idle', 'idle', 'num')}${heading('age_seconds', 'age', 'age', 'num')}<span role="columnheader">stages so far</span>
@@ -106,32 +129,66 @@ class StreamRow extends Component {
   /** A row that only stays while others scroll is not rendered again. */
   shouldComponentUpdate(next) {
     const { stream, index, selected } = this.props;
-    return stream !== next.stream || index !== next.index || selected !== next.selected || this.props.style.height !== next.style.height;
+    return (
+      stream !== next.stream ||
+      index !== next.index ||
+      selected !== next.selected ||
+      this.props.style.height !== next.style.height
+    );
   }
 
   render({ stream, index, style, selected }) {
     const phase = phaseOf(stream);
     return html`<div class="row stream phase-row-${phase}" role="row" aria-rowindex=${index + 2} aria-selected=${selected} style=${style} data-id=${stream.request_number} onClick=${() => set({ sel: selected ? null : stream.request_number })}>
-      <span role="cell" class="phase"><span class="phase-dot phase-${phase}" aria-hidden="true"></span>${PHASE_NAMES[phase] ?? clean(phase, 20)}</span>
-      <span role="cell" class="model"><${Name} of=${stream.model} /></span><span role="cell" class="label"><${Name} of=${stream.route} /></span><span role="cell" class="label tenant"><${Name} of=${stream.tenant} /></span><span role="cell" class="label session"><${Name} of=${stream.session} /></span>
-      <span role="cell" class="num"><${Value} metric="tokens" text=${stream.tokens ? count(stream.tokens) : UNKNOWN} raw=${stream.tokens} /><span class="narrow-unit"> tokens</span></span>
-      <span role="cell" class="num"><${Value} metric="rate_now" text=${number(stream.rate_now)} reason=${stream.tokens ? null : 'no token yet'} /><span class="narrow-unit"> /s</span></span>
-      <span role="cell" class="num ${phase === 'stalled' ? 'bad' : ''}"><${Value} metric="idle_seconds" text=${seconds(stream.idle_seconds)} /><span class="narrow-unit"> idle</span></span>
+      <span role="cell" class="phase">
+        <span class="phase-dot phase-${phase}" aria-hidden="true"></span>${PHASE_NAMES[phase] ?? clean(phase, 20)}</span>
+      <span role="cell" class="model"><${Name} of=${stream.model} /></span><span role="cell" class="label">
+        <${Name} of=${stream.route} /></span><span role="cell" class="label tenant"><${Name} of=${stream.tenant} /></span>
+        <span role="cell" class="label session"><${Name} of=${stream.session} /></span>
+      <span role="cell" class="num">
+        <${Value} metric="tokens" text=${stream.tokens ? count(stream.tokens) : UNKNOWN} raw=${stream.tokens} />
+        <span class="narrow-unit"> tokens</span></span>
+      <span role="cell" class="num">
+        <${Value} metric="rate_now" text=${number(stream.rate_now)} reason=${stream.tokens ? null : 'no token yet'} />
+        <span class="narrow-unit"> /s</span></span>
+      <span role="cell" class="num ${phase === 'stalled' ? 'bad' : ''}">
+        <${Value} metric="idle_seconds" text=${seconds(stream.idle_seconds)} /><span class="narrow-unit"> idle</span></span>
       <span role="cell" class="num age">${age(stream.age_seconds)}</span>
-      <span role="cell" class="bar"><${StageBar} stages=${stagesWithIdle(stream)} format=${seconds} share=${Math.min(1, stream.age_seconds / FULL_BAR_SECONDS)} /></span>
+      <span role="cell" class="bar">
+        <${StageBar} stages=${stagesWithIdle(stream)} format=${seconds} share=${Math.min(1, stream.age_seconds / FULL_BAR_SECONDS)} /></span>
     </div>`;
   }
 }
 
 function StreamDetail({ stream, onClose }) {
   const rows = [
-    ['request', stream.request_number], ['phase', PHASE_NAMES[phaseOf(stream)] ?? stream.phase], ['waits for', stream.waiting_for], ['provider', stream.provider], ['model', stream.model], ['route', stream.route], ['path', stream.path],
-    ['tenant', stream.tenant], ['session', stream.session], ['started', clock(stream.started_unix_ms)], ['age', age(stream.age_seconds)], ['time to first token', seconds(stream.time_to_first_token_seconds)],
-    ['tokens', stream.tokens ? count(stream.tokens) : null], ['tokens/s since the first token', stream.output_tokens_per_second === null ? null : number(stream.output_tokens_per_second)], ['idle', seconds(stream.idle_seconds)],
+    ['request', stream.request_number],
+    ['phase', PHASE_NAMES[phaseOf(stream)] ?? stream.phase],
+    ['waits for', stream.waiting_for],
+    ['provider', stream.provider],
+    ['model', stream.model],
+    ['route', stream.route],
+    ['path', stream.path],
+    ['tenant', stream.tenant],
+    ['session', stream.session],
+    ['started', clock(stream.started_unix_ms)],
+    ['age', age(stream.age_seconds)],
+    ['time to first token', seconds(stream.time_to_first_token_seconds)],
+    ['tokens', stream.tokens ? count(stream.tokens) : null],
+    [
+      'tokens/s since the first token',
+      stream.output_tokens_per_second === null ? null : number(stream.output_tokens_per_second),
+    ],
+    ['idle', seconds(stream.idle_seconds)],
   ];
-  return html`<aside class="detail" aria-label="Selected request"><button type="button" class="close" aria-label="Close" onClick=${onClose}>×</button>
+  return html`<aside class="detail" aria-label="Selected request">
+    <button type="button" class="close" aria-label="Close" onClick=${onClose}>×</button>
     <h2>Request ${stream.request_number}</h2>
     <dl>${rows.map(([label, value]) => html`<div><dt>${label}</dt><dd><${Name} of=${value} limit=${300} /></dd></div>`)}</dl>
     <h3>Stages so far</h3><${StageBar} stages=${stagesWithIdle(stream)} format=${seconds} />
-    <dl>${Object.entries(stream.stages ?? {}).map(([name, value]) => html`<div><dt><span class="stage-dot stage-${name}" aria-hidden="true"></span>${name}</dt><dd>${seconds(value)}</dd></div>`)}</dl></aside>`;
+    <dl>${Object.entries(stream.stages ?? {}).map(
+      ([name, value]) => html`<div><dt>
+      <span class="stage-dot stage-${name}" aria-hidden="true"></span>${name}</dt>
+      <dd>${seconds(value)}</dd></div>`,
+    )}</dl></aside>`;
 }
