@@ -22,7 +22,7 @@ use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2};
 use super::handler::Handler;
 use super::http_settings;
-use super::log_throttle::LogThrottle;
+use super::open_problems::OpenProblems;
 use super::replay::ReplayStream;
 use super::request_limit::RequestLimit;
 use super::service::{CountingService, HeaderSettings, RequestSettings};
@@ -43,7 +43,7 @@ pub(super) struct Server {
     tls: Option<Arc<Acceptor>>,
     limits: WaitLimits,
     requests: RequestSettings,
-    open_failures: Arc<LogThrottle>,
+    problems: Arc<OpenProblems>,
 }
 
 /// Maximum number of bytes that TLS buffers for a client that does not read: two records. The default of rustls is 64
@@ -74,7 +74,7 @@ impl Server {
                     marks_large: config.marks_large_headers,
                 },
             },
-            open_failures: Arc::default(),
+            problems: Arc::new(OpenProblems::new(&config.address)),
         }
     }
 
@@ -96,12 +96,8 @@ impl Server {
     ) {
         let server = self.clone();
         runtime.spawn(async move {
-            if let Err(error) = server.open(accepted, &handler, client).await
-                && server.open_failures.is_due()
-            {
-                let message = "cannot wait for data of a new connection, so it was closed; if this \
-                     recurs, raise the limit of watched files (sysctl fs.epoll.max_user_watches)";
-                tracing::warn!(%error, "{message}");
+            if let Err(error) = server.open(accepted, &handler, client).await {
+                server.problems.log_registration(&error);
             }
         });
     }
@@ -146,9 +142,10 @@ impl Server {
     where
         T: Transport,
     {
-        if let Some((stream, http2)) =
+        if let Some(Ok((stream, http2))) =
             client.opening(ReplayStream::read(stream), self.limits.header).await
         {
+            self.problems.log_first_byte(stream.first_byte());
             let http2 = http2.then_some(Duration::ZERO);
             self.serve_http::<_, H>(stream, http2, service, client);
         }
@@ -161,7 +158,11 @@ impl Server {
         mut client: Client,
     ) {
         let begun = clock::now();
-        if let Some(stream) = client.opening(handshake, self.limits.header).await {
+        let opened = client.opening(handshake, self.limits.header).await;
+        if let Some(Err(error)) = &opened {
+            self.problems.log_handshake(error);
+        }
+        if let Some(Ok(stream)) = opened {
             // The handshake takes at least one round trip.
             let round_trip = clock::now() - begun;
             let (socket, session) = stream.get_ref();
@@ -222,15 +223,15 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Waits for `opening`, such as a TLS handshake, and returns its result. Returns `None` if `opening` fails, takes
-    /// longer than `limit`, or the listener stops first.
+    /// Waits for `opening`, such as a TLS handshake, and returns its result. Returns `None` if `opening` takes longer than
+    /// `limit`, or the listener stops first.
     async fn opening<T>(
         &mut self,
         opening: impl Future<Output = std::io::Result<T>>,
         limit: Duration,
-    ) -> Option<T> {
+    ) -> Option<std::io::Result<T>> {
         tokio::select! {
-            opened = tokio::time::timeout(limit, opening) => opened.ok()?.ok(),
+            opened = tokio::time::timeout(limit, opening) => opened.ok(),
             () = self.watcher.wait_for(ListenerPhase::ClosingAll) => None,
         }
     }

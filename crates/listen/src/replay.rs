@@ -23,6 +23,11 @@ impl<T> ReplayStream<T> {
     pub(super) const fn get_ref(&self) -> &T {
         &self.inner
     }
+
+    /// Returns the first byte of the stream. `None` if the stream ended before.
+    pub(super) fn first_byte(&self) -> Option<u8> {
+        self.bytes.get(..usize::from(self.to))?.first().copied()
+    }
 }
 
 impl<T: AsyncRead + Unpin> ReplayStream<T> {

@@ -11,6 +11,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
 use super::Tls;
+use super::validity::Validity;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -20,8 +21,39 @@ pub enum TlsError {
     NotAFile(String),
     #[error("{0} contains no {1} in PEM format; check the path and the content of the file")]
     Empty(String, &'static str),
+    #[error(
+        "{file} contains a {found} but no {expected}; if the two files are swapped, exchange their paths"
+    )]
+    Swapped { file: String, found: &'static str, expected: &'static str },
     #[error("the certificate {certificate} and the key {key} cannot be used: {source}")]
     Unusable { certificate: String, key: String, source: rustls::Error },
+}
+
+impl TlsError {
+    /// Returns the path of the file that causes the error. For a key that does not match its certificate, returns the
+    /// path of the key.
+    pub fn file(&self) -> &str {
+        match self {
+            Self::Read(file, _)
+            | Self::NotAFile(file)
+            | Self::Empty(file, _)
+            | Self::Swapped { file, .. }
+            | Self::Unusable { key: file, .. } => file,
+        }
+    }
+}
+
+impl Tls {
+    /// Reads both files as a listener does, and returns the period in which the server's certificate is valid. `None` if
+    /// the certificate does not have the form of RFC 5280.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, or if the key does not match the certificate.
+    pub fn check(&self) -> Result<Option<Validity>, TlsError> {
+        read(self)?;
+        let chain = read_chain(&self.certificate)?;
+        Ok(chain.first().and_then(|certificate| Validity::from_der(certificate)))
+    }
 }
 
 /// The TLS configuration for new connections.
@@ -64,18 +96,8 @@ impl TlsReloader {
 
 pub(super) fn read(files: &Tls) -> Result<ServerConfig, TlsError> {
     let Tls { certificate, key } = files;
-    let chain = CertificateDer::pem_reader_iter(open(certificate)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| TlsError::Read(name(certificate), error))?;
-    if chain.is_empty() {
-        return Err(TlsError::Empty(name(certificate), "certificate"));
-    }
-    let private_key = PrivateKeyDer::from_pem_reader(open(key)?).map_err(|error| {
-        if matches!(error, pem::Error::NoItemsFound) {
-            return TlsError::Empty(name(key), "private key");
-        }
-        TlsError::Read(name(key), error)
-    })?;
+    let chain = read_chain(certificate)?;
+    let private_key = read_key(key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -87,6 +109,39 @@ pub(super) fn read(files: &Tls) -> Result<ServerConfig, TlsError> {
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+const CERTIFICATE: &str = "certificate";
+const PRIVATE_KEY: &str = "private key";
+
+fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = CertificateDer::pem_reader_iter(open(file)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| TlsError::Read(name(file), error))?;
+    if !chain.is_empty() {
+        return Ok(chain);
+    }
+    let is_key = PrivateKeyDer::from_pem_reader(open(file)?).is_ok();
+    Err(without(CERTIFICATE, file, is_key.then_some(PRIVATE_KEY)))
+}
+
+fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    match PrivateKeyDer::from_pem_reader(open(file)?) {
+        Ok(key) => Ok(key),
+        Err(pem::Error::NoItemsFound) => {
+            let is_certificate = CertificateDer::from_pem_reader(open(file)?).is_ok();
+            Err(without(PRIVATE_KEY, file, is_certificate.then_some(CERTIFICATE)))
+        }
+        Err(error) => Err(TlsError::Read(name(file), error)),
+    }
+}
+
+/// Returns the error for a file that does not contain what is `expected`, but possibly something else.
+fn without(expected: &'static str, file: &Path, found: Option<&'static str>) -> TlsError {
+    match found {
+        Some(found) => TlsError::Swapped { file: name(file), found, expected },
+        None => TlsError::Empty(name(file), expected),
+    }
 }
 
 /// Opens a regular file. Other files are rejected, because opening a pipe could block forever.
@@ -119,6 +174,31 @@ mod tests {
         std::fs::write(&certificate, any.cert.pem()).unwrap();
         let message = read(&Tls { certificate, key }).unwrap_err().to_string();
         assert!(message.contains("key.pem contains no private key in PEM format"), "{message}");
+    }
+
+    #[test]
+    fn swapped_files_and_the_key_of_another_certificate_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let [certificate, key, other] =
+            ["cert.pem", "key.pem", "other.pem"].map(|name| folder.path().join(name));
+        let generate = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let signed = generate();
+        std::fs::write(&certificate, signed.cert.pem()).unwrap();
+        std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+        std::fs::write(&other, generate().signing_key.serialize_pem()).unwrap();
+        let check = |certificate: &Path, key: &Path| {
+            Tls { certificate: certificate.to_owned(), key: key.to_owned() }.check()
+        };
+        assert!(check(&certificate, &key).unwrap().is_some());
+        for (certificate, key, file, expected) in [
+            (&key, &certificate, &key, "contains a private key but no certificate"),
+            (&certificate, &certificate, &certificate, "contains a certificate but no private key"),
+            (&certificate, &other, &other, "cannot be used"),
+        ] {
+            let error = check(certificate, key).unwrap_err();
+            assert_eq!(Path::new(error.file()), file);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
     }
 
     #[test]

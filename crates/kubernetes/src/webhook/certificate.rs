@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
 
 use super::metrics::{CERTIFICATES, Metrics};
-use super::validity::{Validity, now, rfc3339};
+use tokengauge_listen::validity::{Validity, now, rfc3339};
 
 /// A certificate chain and its private key. Both were checked to belong together.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::api::ApiClient;
 use super::metrics::{EVENTS, Metrics};
 use super::review::{OwnerEvent, ReviewOutcome};
-use super::validity::{now, rfc3339};
+use tokengauge_listen::validity::{now, rfc3339};
 use tokengauge_types::clock::{self, MonotonicInstant};
 
 const QUEUE_LENGTH: usize = 256;

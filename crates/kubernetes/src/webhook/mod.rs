@@ -11,7 +11,6 @@ pub mod review;
 mod rotator;
 mod self_signed;
 mod server;
-mod validity;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -23,7 +23,7 @@ use super::api::ApiClient;
 use super::certificate::{CertificateResolver, ServingCertificate};
 use super::metrics::{API_FAILURES, BUNDLES, CERTIFICATES, Metrics};
 use super::self_signed::{self, ServiceName, StoredCertificates};
-use super::validity::now;
+use tokengauge_listen::validity::now;
 
 /// Configuration of self-signed certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]

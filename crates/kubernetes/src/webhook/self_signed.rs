@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use super::certificate::ServingCertificate;
-use super::validity::Validity;
+use tokengauge_listen::validity::Validity;
 
 const CA_LIFETIME: Duration = Duration::days(3_650);
 const CA_RENEWAL_MARGIN: Duration = Duration::days(180);
