@@ -245,20 +245,31 @@ fn roots(config: &UpstreamConfig) -> Result<RootCertStore, SetupError> {
     let Some(file) = &config.ca_file else {
         return Ok(roots);
     };
-    let unreadable =
-        |why: String| SetupError::CaFile(config.name.to_string(), file.display().to_string(), why);
-    let mut added = 0;
-    for certificate in
-        CertificateDer::pem_file_iter(file).map_err(|error| unreadable(error.to_string()))?
-    {
-        let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
-        roots.add(certificate).map_err(|error| unreadable(error.to_string()))?;
-        added += 1;
-    }
-    if added == 0 {
-        return Err(unreadable("the file contains no certificate".to_owned()));
-    }
+    let authorities = read_authorities(file).map_err(|reason| {
+        SetupError::CaFile(config.name.to_string(), file.display().to_string(), reason)
+    })?;
+    // Each certificate was added to a store before, so none is rejected here.
+    roots.add_parsable_certificates(authorities);
     Ok(roots)
+}
+
+/// Reads a PEM file of root certificates.
+///
+/// # Errors
+/// Returns the reason why the file cannot be used: it is unreadable, has no certificate, or has one that cannot be a root
+/// certificate.
+pub fn read_authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let mut authorities = Vec::new();
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| error.to_string())? {
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        roots.add(certificate.clone()).map_err(|error| error.to_string())?;
+        authorities.push(certificate);
+    }
+    if authorities.is_empty() {
+        return Err("the file contains no certificate".to_owned());
+    }
+    Ok(authorities)
 }
 
 /// Returns the value of the `Host` header, such as `example.com` or `example.com:8000`. The default port of the scheme

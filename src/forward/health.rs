@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::error_responses::ErrorResponses;
 use super::outage::OutageLog;
 use tokengauge_telemetry::UpstreamCounts;
 use tokengauge_types::label::Label;
@@ -13,6 +14,7 @@ pub struct UpstreamHealth {
     stale: AtomicU64,
     retries: AtomicU64,
     pub(super) outages: OutageLog,
+    pub(super) error_responses: ErrorResponses,
 }
 
 impl UpstreamHealth {
@@ -22,6 +24,7 @@ impl UpstreamHealth {
             stale: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             outages: OutageLog::default(),
+            error_responses: ErrorResponses::default(),
         })
     }
 

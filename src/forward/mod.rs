@@ -15,6 +15,7 @@ mod body;
 mod buffered_body;
 mod connect;
 mod error;
+mod error_responses;
 mod forwarder;
 mod headers;
 mod health;
@@ -46,7 +47,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::body::{BodyError, RelayBody};
-pub use self::connect::SetupError;
+pub use self::connect::{ConnectError, SetupError, read_authorities};
 pub use self::forwarder::{ForwardService, Forwarder};
 pub use self::identity::Identity;
 pub use self::limiter::ConcurrencyLimit;

@@ -149,7 +149,7 @@ impl ForwardAttempt {
         let limits = upstream.config().header_limits;
         match sent.and_then(|received| received.if_expected(has_upgrade, limits)) {
             Ok(received) => {
-                upstream.log_response();
+                upstream.log_response(received.response.status(), clock::now);
                 Ok(self.respond(received, upgrade))
             }
             Err(error) => {

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 
 use super::connect::{self, Connector};
 use super::error::ForwardError;
+use super::error_responses::Transition;
 use super::health::UpstreamHealth;
 use super::http1::Http1Connection;
 use super::http2::{Http2Pool, UpstreamConnection};
+use super::outage::Outage;
 use super::pool::Pool;
 use super::{Protocol, UpstreamConfig};
-use tokengauge_telemetry::self_telemetry;
-use tokengauge_types::clock;
+use tokengauge_telemetry::self_telemetry::{self, ErrorResponseCounts};
+use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::ConnectTimings;
 
 /// One upstream: its settings and connections. All requests to the upstream share this value.
@@ -52,10 +54,20 @@ impl Upstream {
         &self.connector.config
     }
 
-    /// Records a response, and logs the end of an outage.
-    pub(super) fn log_response(&self) {
-        if self.health.outages.record_response() {
-            self_telemetry::upstream_recovered(self.health.name(), &self.address());
+    /// Records a response. Logs the end of an outage, and the start and the end of a series of error responses.
+    pub(super) fn log_response(&self, status: StatusCode, now: impl Fn() -> MonotonicInstant) {
+        let name = self.health.name();
+        if let Some(Outage { start, failed }) = self.health.outages.record_response() {
+            self_telemetry::upstream_recovered(name, &self.address(), now() - start, failed);
+        }
+        for Transition { kind, is_end, duration, errors, responses } in
+            self.health.error_responses.record(status, now)
+        {
+            let counts = ErrorResponseCounts { status: kind.as_str(), duration, errors, responses };
+            match is_end {
+                false => self_telemetry::error_responses_started(name, &self.address(), counts),
+                true => self_telemetry::error_responses_ended(name, &self.address(), counts),
+            }
         }
     }
 
@@ -88,6 +100,14 @@ impl Upstream {
     pub(super) fn proxy_authorization(&self) -> Option<&HeaderValue> {
         let proxy = self.config().proxy.as_ref().filter(|_| !self.config().tls)?;
         proxy.authorization.as_ref()
+    }
+
+    /// Opens a connection as for a request, and closes it.
+    ///
+    /// # Errors
+    /// Returns the step that failed. The caller limits the time if the upstream has no connect timeout.
+    pub async fn try_connection(&self) -> Result<ConnectTimings, connect::ConnectError> {
+        self.connect().await.map(|(_, timings)| timings)
     }
 
     /// Opens an HTTP/1.1 connection, or takes one stream of an HTTP/2 connection.

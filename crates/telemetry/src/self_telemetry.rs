@@ -105,9 +105,39 @@ pub fn upstream_failed(upstream: &str, address: &str, problem: &str, failed_requ
     warn!(upstream, address, problem, failed_requests, "upstream failed");
 }
 
-/// An upstream responds again.
-pub fn upstream_recovered(upstream: &str, address: &str) {
-    info!(upstream, address, "upstream recovered");
+/// An upstream responds again. `failed_requests` got no response in the time `outage` since the first of them.
+pub fn upstream_recovered(upstream: &str, address: &str, outage: Duration, failed_requests: u64) {
+    info!(upstream, address, ?outage, failed_requests, "upstream recovered");
+}
+
+/// Error responses of one upstream, counted since the first error.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorResponseCounts {
+    /// The kind of status: `5xx` or `429`.
+    pub status: &'static str,
+    pub duration: Duration,
+    pub errors: u64,
+    pub responses: u64,
+}
+
+/// Many responses of an upstream are errors.
+pub fn error_responses_started(upstream: &str, address: &str, counts: ErrorResponseCounts) {
+    let ErrorResponseCounts { status, duration, errors, responses } = counts;
+    warn!(upstream, address, status, ?duration, errors, responses, "upstream returns errors");
+}
+
+/// Few or no responses of an upstream are errors again.
+pub fn error_responses_ended(upstream: &str, address: &str, counts: ErrorResponseCounts) {
+    let ErrorResponseCounts { status, duration, errors, responses } = counts;
+    info!(
+        upstream,
+        address,
+        status,
+        ?duration,
+        errors,
+        responses,
+        "upstream stopped returning errors"
+    );
 }
 
 /// An upstream closes its connections before they can be reused, so new connections are not pooled for the time
