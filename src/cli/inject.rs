@@ -49,7 +49,8 @@ Examples:
 
 A pod's own annotations (tokengauge.dev/NAME, with the names of the flags) override the flags.
 Manifests are edited as text: comments, order and quotes are kept, and every loss is reported.
-Exit status: 0, even if objects were skipped; 1 if an object was refused, and then nothing is written.")]
+Exit status: 0, even if objects were skipped; 1 if an object was refused, or with --strict if a sidecar
+would get no calls. Then nothing is written.")]
 pub struct InjectArgs {
     /// Manifests (YAML or JSON, with one document or several); - is standard input
     #[arg(value_name = "FILE", default_value = "-")]
@@ -58,6 +59,10 @@ pub struct InjectArgs {
     /// Write nothing; exit with status 1 if anything would change
     #[arg(long)]
     check: bool,
+
+    /// Write nothing, and exit with status 1, if no container of a workload sends calls to the sidecar
+    #[arg(long)]
+    strict: bool,
 
     /// Inject only these workloads, such as deployment/vllm; may be repeated [default: inbound: workloads with the
     /// image or command of a known engine, or the only workload; outbound: all workloads]
@@ -97,14 +102,21 @@ pub struct UninjectArgs {
 
 pub(super) fn inject(args: &InjectArgs) -> ExitCode {
     let operation = Operation::Inject { settings: &args.settings, only: &args.only };
-    run(&args.files, args.check, operation)
+    run(&args.files, Options { check: args.check, strict: args.strict }, operation)
 }
 
 pub(super) fn uninject(args: &UninjectArgs) -> ExitCode {
-    run(&args.files, args.check, Operation::Uninject)
+    run(&args.files, Options { check: args.check, strict: false }, Operation::Uninject)
 }
 
-fn run(files: &[PathBuf], check: bool, operation: Operation<'_>) -> ExitCode {
+/// The flags `--check` and `--strict`.
+#[derive(Clone, Copy)]
+struct Options {
+    check: bool,
+    strict: bool,
+}
+
+fn run(files: &[PathBuf], options: Options, operation: Operation<'_>) -> ExitCode {
     let result = files
         .iter()
         .map(|file| read_manifest(file))
@@ -123,7 +135,11 @@ fn run(files: &[PathBuf], check: bool, operation: Operation<'_>) -> ExitCode {
         write_stderr(format!("nothing is written: {} {objects} refused", changed.refused));
         return ExitCode::FAILURE;
     }
-    let has_failed = if check { changed.has_changes } else { write_stdout(&changed.text).is_err() };
+    if options.strict && !changed.unused.is_empty() {
+        return ExitCode::FAILURE;
+    }
+    let has_failed =
+        if options.check { changed.has_changes } else { write_stdout(&changed.text).is_err() };
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -19,7 +19,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 use tokengauge::config::RunArgs;
 use tokengauge_kubernetes::inject::{
-    Change, InjectError, InjectionContext, NoChange, Outcome, Settings, SkipReason,
+    Change, ChangeNote, InjectError, InjectionContext, NoChange, Outcome, Settings, SkipReason,
     document_objects, inject, uninject,
 };
 use tokengauge_kubernetes::manifests::{
@@ -887,6 +887,77 @@ fn reports_a_kept_variable_with_the_route_that_replaces_it() {
         "{}",
         routed.text
     );
+}
+
+/// Log shippers and network proxies call no LLM, unless the annotation names them.
+#[test]
+fn agents_get_no_variables() {
+    let pod = |annotations: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: {{{annotations}}}}}\nspec:\n  containers:\n  \
+             - {{name: app, image: registry.example/app:1}}\n  \
+             - {{name: log, image: 'cr.fluentbit.io/fluent/fluent-bit:4.1'}}\n"
+        )
+    };
+    let containers = |text: String| {
+        let change = outcome(&text, OUT).unwrap();
+        let list = change.value["spec"]["containers"].as_array().unwrap().clone();
+        let with_variables = list.iter().filter(|container| container.get("env").is_some());
+        let names = with_variables.map(|container| container["name"].as_str().unwrap().to_owned());
+        (names.collect::<Vec<_>>(), change)
+    };
+    let (names, change) = containers(pod(""));
+    assert_eq!(names, ["app"]);
+    let note = "container log runs fluent-bit, so it gets no variables; if it calls an LLM, name it in \
+                tokengauge.dev/containers";
+    assert!(change.notes.iter().any(|it| it.text == note && !it.is_warning), "{:?}", change.notes);
+    assert!(!change.has_unused_sidecar());
+    let (names, _) = containers(pod("tokengauge.dev/containers: 'app,log'"));
+    assert_eq!(names, ["app", "log"]);
+}
+
+#[test]
+fn the_last_line_says_that_a_sidecar_gets_no_calls() {
+    let pod = |container: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  containers:\n  - {{name: a, {container}}}\n"
+        )
+    };
+    let last = "no container sends calls to the sidecar of pod/p; the messages above say why";
+    let unused = [
+        "envFrom: [{secretRef: {name: s}}]",
+        "image: fluent/fluentd",
+        "env: [{name: OPENAI_BASE_URL, value: 'http://other/v1'}, {name: ANTHROPIC_BASE_URL, value: x}, {name: CO_API_URL}, \
+         {name: GROQ_BASE_URL}, {name: CEREBRAS_BASE_URL}]",
+    ];
+    for container in unused {
+        let made = injected_text(&pod(container), OUT);
+        assert_eq!(made.messages.last().map(String::as_str), Some(last), "{:?}", made.messages);
+        assert_eq!(made.unused, ["pod/p"]);
+        let change = outcome(&pod(container), OUT).unwrap();
+        let is_warning =
+            |note: &ChangeNote| note.is_warning && note.text.starts_with("no container sends");
+        assert!(change.notes.iter().any(is_warning), "the webhook warns, too: {:?}", change.notes);
+    }
+    let own = "env: [{name: OPENAI_BASE_URL, value: 'http://127.0.0.1:4000/openai/v1'}], envFrom: [{secretRef: {name: s}}]";
+    for container in ["image: app", own] {
+        let made = injected_text(&pod(container), OUT);
+        assert!(made.unused.is_empty(), "{:?}", made.messages);
+    }
+    for (flags, code, has_output) in [("", 0, true), ("--strict", 1, false)] {
+        let input = tempfile::NamedTempFile::new().unwrap();
+        fs::write(input.path(), pod(unused[0])).unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_tokengauge"))
+            .args(["inject", "--mode", "outbound", "--image", IMAGE])
+            .args(flags.split_whitespace())
+            .arg(input.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(code));
+        assert_eq!(!output.stdout.is_empty(), has_output);
+        let messages = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(messages.lines().last(), Some(last), "{messages}");
+    }
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub struct ChangedManifests {
     pub has_changes: bool,
     /// Number of objects that `inject` refused and of documents that could not be changed.
     pub refused: usize,
+    /// Names of the objects whose sidecar probably gets no requests.
+    pub unused: Vec<String>,
     /// Objects that were read from a cluster. These objects were changed, or they were skipped because a controller
     /// would overwrite the change.
     cluster_objects: Vec<ClusterObject>,
@@ -81,6 +83,12 @@ pub fn change_manifests(
         let command = if settings_and_context.is_some() { "inject" } else { "uninject" };
         let instructions = inject::reapply_instructions(&changed.cluster_objects, command);
         changed.messages.extend(instructions);
+    }
+    if !changed.unused.is_empty() {
+        let names = changed.unused.join(", ");
+        changed.messages.push(format!(
+            "no container sends calls to the sidecar of {names}; the messages above say why"
+        ));
     }
     if changed.messages.is_empty() && !changed.has_changes {
         changed.messages.push("nothing to change: no object in the input runs pods".to_owned());
@@ -142,7 +150,11 @@ impl ChangedManifests {
         for (pointer, object) in inject::document_objects(document.value()) {
             let prefix = format!("{file}:{first_line}: {}", inject::object_name(object));
             match change(object) {
-                Ok(Change { patch: object_patch, notes, .. }) => {
+                Ok(change) => {
+                    if change.has_unused_sidecar() {
+                        self.unused.push(inject::object_name(object));
+                    }
+                    let Change { patch: object_patch, notes, .. } = change;
                     patch.0.extend(inject::prefix_patch(object_patch, &pointer).0);
                     self.cluster_objects.extend(ClusterObject::from_object(object));
                     let messages = notes.iter().map(|note| format!("{prefix}: {}", note.text));

@@ -8,7 +8,7 @@ use super::annotations::SidecarConfig;
 use super::context::{InjectionContext, PodSet};
 use super::edit::Edit;
 use super::kind::{items, text};
-use super::outcome::InjectError;
+use super::outcome::{InjectError, NO_CALLER};
 use super::pod;
 use super::providers::{self, BaseUrl};
 use super::sidecar::PodContext;
@@ -45,10 +45,14 @@ pub(super) fn set_base_urls(
             ));
         }
         let application = Application { config, pods, context, base_urls };
+        let mut has_caller = false;
         for list in lists {
             for index in 0..edit.list(list).len() {
-                application.set_variables(edit, &format!("{list}/{index}"))?;
+                has_caller |= application.set_variables(edit, &format!("{list}/{index}"))?;
             }
+        }
+        if !has_caller {
+            edit.warn(NO_CALLER);
         }
     }
     let upstream = config_map.is_none().then(|| providers::upstream_flag(upstream));
@@ -83,12 +87,20 @@ struct Application<'a> {
 
 impl Application<'_> {
     /// Sets the base URL variables of the container at `pointer`. Keeps the variables that the container already sets.
-    fn set_variables(&self, edit: &mut Edit, pointer: &str) -> Result<(), InjectError> {
+    /// Returns whether a variable of the container has the address of the sidecar.
+    fn set_variables(&self, edit: &mut Edit, pointer: &str) -> Result<bool, InjectError> {
         let value = edit.get(pointer).unwrap_or(&Value::Null);
         let container = pod::name(value);
         let names = self.config.containers.as_ref();
         if names.is_some_and(|names| !names.contains(&container)) {
-            return Ok(());
+            return Ok(false);
+        }
+        if let Some(agent) = pod::agent(value).filter(|_| names.is_none()) {
+            edit.note(format!(
+                "container {container} runs {agent}, so it gets no variables; if it calls an LLM, name it in \
+                 tokengauge.dev/containers"
+            ));
+            return Ok(false);
         }
         let (mut existing, unknown_source) = self.variables_from_sources(value);
         for item in items(value, "/env") {
@@ -100,7 +112,7 @@ impl Application<'_> {
                 "container {container} reads variables from {source}, which is not in this input, so none is set: it \
                  could override one of {source}; to set them anyway, name the container in tokengauge.dev/containers"
             ));
-            return Ok(());
+            return Ok(self.has_address(&existing));
         }
         let base_urls: Vec<&BaseUrl> = self
             .base_urls
@@ -108,7 +120,7 @@ impl Application<'_> {
             .filter(|base_url| is_unset(edit, base_url, &container, &existing))
             .collect();
         if base_urls.is_empty() {
-            return Ok(());
+            return Ok(self.has_address(&existing));
         }
         let proxy = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
             .into_iter()
@@ -123,7 +135,18 @@ impl Application<'_> {
         edit.insert(&format!("{pointer}/env/-"), env.collect())?;
         let names: Vec<&str> = base_urls.iter().map(|(known, _)| known.variable).collect();
         edit.note(format!("container {container} gets {}", names.join(", ")));
-        Ok(())
+        Ok(true)
+    }
+
+    /// Returns whether one of the variables is a URL of the sidecar.
+    fn has_address(&self, existing: &Variables) -> bool {
+        let port = self.config.listen;
+        let addresses = ["127.0.0.1", "localhost"].map(|host| format!("http://{host}:{port}"));
+        let is_url = |value: &String| {
+            let rest = addresses.iter().find_map(|address| value.strip_prefix(address.as_str()));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        existing.values().flatten().any(is_url)
     }
 
     /// Returns the variables that `envFrom` sets. Also returns the first ConfigMap or Secret that is missing from the

@@ -4,6 +4,9 @@
 use json_patch::Patch;
 use serde_json::Value;
 
+/// Warning about a pod whose sidecar probably gets no requests.
+pub(super) const NO_CALLER: &str = "no container sends calls to the sidecar";
+
 /// The result of [`inject`](super::inject) or [`uninject`](super::uninject) for one object.
 pub type Outcome = Result<Change, NoChange>;
 
@@ -22,6 +25,13 @@ pub struct Change {
     /// Patch from the original object to `value`. Never empty, and contains only add, replace and remove operations.
     pub patch: Patch,
     pub notes: Vec<ChangeNote>,
+}
+
+impl Change {
+    /// Returns whether the sidecar of the object probably gets no requests, because no container has its address.
+    pub fn has_unused_sidecar(&self) -> bool {
+        self.notes.iter().any(|note| note.text == NO_CALLER)
+    }
 }
 
 /// Reason why an object is not changed.

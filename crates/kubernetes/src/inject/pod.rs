@@ -99,6 +99,36 @@ pub(super) fn engine_provider(container: &Value) -> Option<&'static str> {
     })
 }
 
+/// Texts in images of agents that often run beside an application and do not call LLMs: log shippers, collectors and
+/// network proxies.
+const AGENTS: &[&str] = &[
+    "fluent-bit",
+    "fluentd",
+    "filebeat",
+    "promtail",
+    "timberio/vector",
+    "logstash",
+    "telegraf",
+    "grafana/alloy",
+    "grafana/agent",
+    "opentelemetry-collector",
+    "datadog/agent",
+    "istio/proxyv2",
+    "envoyproxy/envoy",
+    "linkerd/proxy",
+    "cloud-sql-proxy",
+    "alloydb-auth-proxy",
+    "oauth2-proxy",
+    "hashicorp/vault",
+    "config-reloader",
+];
+
+/// Returns the text in the container's image that identifies an agent. `None` for other containers.
+pub(super) fn agent(container: &Value) -> Option<&'static str> {
+    let image = text(container, "/image")?;
+    AGENTS.iter().find(|agent| image.contains(*agent)).copied()
+}
+
 /// Returns whether the pod template requires a Windows node.
 pub(super) fn is_windows(edit: &Edit) -> bool {
     [
