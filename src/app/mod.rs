@@ -325,8 +325,8 @@ impl Core {
         };
         let gauges = views::snapshot_source(&observer_ref, &limiter, others);
         let (instruments, collector) = Instruments::new(&export, cardinality_limits, gauges);
-        let facts: Vec<Arc<RouteFacts>> =
-            config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
+        let observed = config.routes.iter().filter(|route| route.observed);
+        let facts: Vec<Arc<RouteFacts>> = observed.map(|route| Arc::clone(&route.facts)).collect();
         instruments.initialize_routes(&facts);
         let telemetry = Arc::new(Telemetry::start(export, collector)?);
         if let Some(emitter) = telemetry.logs() {
@@ -413,7 +413,7 @@ fn requests(
 }
 
 fn observer_settings(config: &Config) -> ObserverSettings {
-    let routes = config.routes.iter();
+    let routes = config.routes.iter().filter(|route| route.observed);
     ObserverSettings {
         memory: config.file.limits.observer_memory.get() / 2,
         objectives: config.slos.clone(),

@@ -46,7 +46,8 @@ pub(super) fn backends(config: &Config) -> Vec<Backend> {
         let name = &upstream.name;
         let scrape = config.scrapes.iter().find(|scrape| scrape.upstream == *name);
         let warm = config.warmup.iter().find(|(warm, _)| warm == name);
-        let routes = config.routes.iter().filter(|route| route.upstream == *name);
+        let routes = config.routes.iter();
+        let routes = routes.filter(|route| route.observed && route.upstream == *name);
         (scrape.is_some() || warm.is_some()).then(|| Backend {
             upstream: name.clone(),
             routes: routes.map(|route| route.facts.name.clone()).collect(),

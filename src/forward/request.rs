@@ -62,9 +62,9 @@ impl OpenExchange<ClientRequest> for RouteAndObserve {
         let ClientRequest { mut http, client } = request;
         // A request that waits for its upstream must not keep a replaced table, so the reference ends with this call.
         let routes = routes.load();
-        let (route, trace_headers, found) = match routes.find(host(&http), http.uri().path()) {
-            Some((route, found)) => (&route.facts, route.trace, found),
-            None => (unrouted, TraceHeaders::default(), Err(RejectReason::NoRoute)),
+        let (route, found) = match routes.find(host(&http), http.uri().path()) {
+            Some((route, found)) => (Some(route), found),
+            None => (None, Err(RejectReason::NoRoute)),
         };
         let destination = if client.connection.as_deref().is_some_and(open_sockets::is_own) {
             Err(RejectReason::Loop)
@@ -75,20 +75,25 @@ impl OpenExchange<ClientRequest> for RouteAndObserve {
         } else {
             Err(RejectReason::BadRequest)
         };
-        let (trace, carried) = propagation.read(http.headers());
-        let context = RequestContext {
-            route: Arc::clone(route),
-            connection: client.connection,
-            scheme: if client.tls { Scheme::Https } else { Scheme::Http },
-            trace,
-            conversation: propagation.conversation(http.headers()),
-            identity: routes.identity().read(http.headers()),
+        let observer = if route.is_some_and(|route| !route.observed) {
+            // Without a span of its own, the proxy forwards the trace headers unchanged.
+            channel.open_excluded()
+        } else {
+            let (trace, carried) = propagation.read(http.headers());
+            let context = RequestContext {
+                route: Arc::clone(route.map_or(unrouted, |route| &route.facts)),
+                connection: client.connection,
+                scheme: if client.tls { Scheme::Https } else { Scheme::Http },
+                trace,
+                conversation: propagation.conversation(http.headers()),
+                identity: routes.identity().read(http.headers()),
+            };
+            let open = describe_request(&http, context);
+            if route.is_some_and(|route| route.trace == TraceHeaders::Continue) {
+                propagation.write(&open.trace, carried, http.headers_mut());
+            }
+            channel.open(open, received_at)
         };
-        let open = describe_request(&http, context);
-        if trace_headers == TraceHeaders::Continue {
-            propagation.write(&open.trace, carried, http.headers_mut());
-        }
-        let observer = channel.open(open, received_at);
         let http = http.map(|body| Upload::new(body, observer.clone()));
         let request = match destination {
             Ok(destination) => Ok(ForwardRequest { http, received_at, destination }),

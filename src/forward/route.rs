@@ -33,6 +33,8 @@ pub struct RouteConfig {
     /// The name of the upstream.
     pub upstream: Label,
     pub trace: TraceHeaders,
+    /// Whether requests are observed. If false, they are forwarded and only counted as not observed.
+    pub observed: bool,
     /// Unlimited if `None`.
     pub admission: Option<ConcurrencyLimit>,
 }
@@ -327,6 +329,7 @@ mod tests {
             strip: true,
             upstream: Label::from_trusted(name),
             trace: TraceHeaders::default(),
+            observed: true,
             admission: None,
         }
     }

@@ -43,5 +43,6 @@ mod request_log;
 mod stats;
 mod support;
 mod traces;
+mod unobserved;
 mod unread;
 mod websocket;

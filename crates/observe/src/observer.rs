@@ -143,6 +143,7 @@ impl Observer {
         let complete = |health: ObserverHealth, age| ObserverHealth {
             lost_bytes: health.lost_bytes + lost.bytes,
             unobserved: health.unobserved + lost.exchanges,
+            excluded: self.shared.channel.excluded(),
             backlog,
             restarts: self.shared.restarts.load(Ordering::Relaxed),
             age,

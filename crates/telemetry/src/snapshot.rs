@@ -77,6 +77,8 @@ pub struct ObserverHealth {
     pub lost_bytes: u64,
     /// Number of requests of which at least one body byte was not observed.
     pub unobserved: u64,
+    /// Number of requests that their routes exclude from observation.
+    pub excluded: u64,
     /// Number of body bytes that were copied for the observer but are not processed yet.
     pub backlog: u64,
     /// Number of bytes in the buffers of all parsers.

@@ -50,12 +50,28 @@ pub struct Route {
     pub position: Option<ProxyPosition>,
     /// Overrides `trace_context` for this route.
     pub trace_context: Option<TraceHeaders>,
+    /// Whether requests of this route are observed. With `false`, they are forwarded but appear in no metric except
+    /// `tokengauge.self.requests.not_observed`, and in no span, log line or SLO. For [health
+    /// checks](../FAQ.md#how-do-i-leave-out-health-checks).
+    pub observe: Observe,
     /// When a stream counts as stalled. The proxy does not abort stalled streams.
     pub stall: Stall,
     /// Concurrency limit of this route. Unlimited by default.
     pub concurrency_limit: Option<ConcurrencyLimit>,
     /// Capture of prompts and answers on spans. Off by default.
     pub content: Option<Content>,
+}
+
+/// Whether requests are observed. True by default.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct Observe(bool);
+
+impl Default for Observe {
+    fn default() -> Self {
+        Self(true)
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -374,6 +390,7 @@ impl<'a> RouteResolver<'a> {
             strip: value.strip_prefix,
             upstream: upstream.name.clone(),
             trace: *value.trace_context.get_or_insert(self.trace_context),
+            observed: value.observe.0,
             admission,
         })
     }

@@ -197,6 +197,7 @@ impl Setup {
             prefix: self.prefix,
             upstream: self.upstream.name.clone(),
             trace: self.trace,
+            observed: true,
             admission: self.admission,
         };
         let channel = Arc::new(ObservationChannel::new(self.tee));

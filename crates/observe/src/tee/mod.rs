@@ -107,6 +107,7 @@ struct Counters {
     open: AtomicU64,
     lost_bytes: AtomicU64,
     lost_exchanges: AtomicU64,
+    excluded: AtomicU64,
 }
 
 /// Returns the number of the current thread among those that have opened a request, starting at 0.
@@ -140,6 +141,19 @@ impl ObservationChannel {
             self.wake();
         }
         observer
+    }
+
+    /// Opens a request that is excluded from observation: no event is recorded, and only the number of such requests is
+    /// counted. The request counts as open until its end, so that a shutdown waits for it.
+    pub fn open_excluded(self: &Arc<Self>) -> RequestObserver {
+        self.counters.excluded.fetch_add(1, Ordering::Relaxed);
+        self.counters.open.fetch_add(1, Ordering::AcqRel);
+        RequestObserver::excluded(Arc::clone(self))
+    }
+
+    /// Returns the number of requests that were excluded from observation.
+    pub fn excluded(&self) -> u64 {
+        self.counters.excluded.load(Ordering::Relaxed)
     }
 
     pub fn shards(&self) -> usize {
@@ -182,7 +196,7 @@ impl ObservationChannel {
         self.counters.open.load(Ordering::Acquire)
     }
 
-    /// Returns the number of requests since the start of the process.
+    /// Returns the number of observed requests since the start of the process.
     pub fn opened(&self) -> u64 {
         self.counters.last_exchange.load(Ordering::Acquire)
     }

@@ -12,6 +12,9 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::sync::{AtomicBool, AtomicU64, Ordering};
 
+/// The id of all requests that are excluded from observation. Observed requests start at 1.
+const EXCLUDED: ExchangeId = ExchangeId(0);
+
 /// Reports the events of one request to the observer. Clones are cheap and report for the same request.
 ///
 /// Events after the first [`end`](Self::end) are ignored. If the last clone is dropped without a call of `end`, the
@@ -26,8 +29,7 @@ struct SharedState {
     id: ExchangeId,
     /// Number of the channel's buffer for this request.
     shard: usize,
-    /// What is counted of the request if it is excluded from observation.
-    muted: Option<Box<MutedRequest>>,
+    coverage: Coverage,
     /// Whether the end was reported. Written under the lock of the buffer, so that no event can follow the end.
     ended: AtomicBool,
     uploaded: AtomicBool,
@@ -39,7 +41,22 @@ struct SharedState {
     body_wait: Arc<BodyWaitState>,
 }
 
+/// How much of a request is observed.
+#[derive(Debug)]
+enum Coverage {
+    Full,
+    /// Only the result is counted, because no buffer has room for the events of the request.
+    Result(Box<MutedRequest>),
+    /// Nothing, because the route excludes its requests from observation.
+    Nothing,
+}
+
 impl RequestObserver {
+    /// Creates the observer of a request that is excluded from observation. It only counts as open until its end.
+    pub(super) fn excluded(channel: Arc<ObservationChannel>) -> Self {
+        Self::new(channel, EXCLUDED, 0, Coverage::Nothing, Arc::default())
+    }
+
     pub(super) fn open(
         channel: Arc<ObservationChannel>,
         id: ExchangeId,
@@ -63,15 +80,28 @@ impl RequestObserver {
         let mut shards = own..own + channel.shards();
         let with_body_room = shards.clone().find(|number| try_open(number, true));
         let shard = with_body_room.or_else(|| shards.find(|number| try_open(number, false)));
-        let muted = head.map(|head| Box::new(MutedRequest::new(head, at)));
-        if muted.is_some() {
-            channel.counters.lost_exchanges.fetch_add(1, Ordering::Relaxed);
-        }
+        let coverage = match head {
+            None => Coverage::Full,
+            Some(head) => {
+                channel.counters.lost_exchanges.fetch_add(1, Ordering::Relaxed);
+                Coverage::Result(Box::new(MutedRequest::new(head, at)))
+            }
+        };
+        Self::new(channel, id, shard.unwrap_or(own), coverage, body_wait)
+    }
+
+    fn new(
+        channel: Arc<ObservationChannel>,
+        id: ExchangeId,
+        shard: usize,
+        coverage: Coverage,
+        body_wait: Arc<BodyWaitState>,
+    ) -> Self {
         Self(Arc::new(SharedState {
             channel,
             id,
-            shard: shard.unwrap_or(own),
-            muted,
+            shard,
+            coverage,
             ended: AtomicBool::new(false),
             uploaded: AtomicBool::new(false),
             has_head: AtomicBool::new(false),
@@ -127,10 +157,14 @@ impl RequestObserver {
             return;
         }
         let state = &*self.0;
-        if let Some(muted) = &state.muted {
-            muted.count_bytes(direction, bytes.len() as u64);
-            state.channel.count_lost_bytes(bytes.len() as u64);
-            return;
+        match &state.coverage {
+            Coverage::Full => {}
+            Coverage::Result(muted) => {
+                muted.count_bytes(direction, bytes.len() as u64);
+                state.channel.count_lost_bytes(bytes.len() as u64);
+                return;
+            }
+            Coverage::Nothing => return,
         }
         state.with_shard(|shard| {
             let gap = state.gap(direction);
@@ -178,29 +212,29 @@ impl RequestObserver {
 
 impl SharedState {
     fn push(&self, at: MonotonicInstant, event: ObserverEvent) {
-        if let Some(muted) = &self.muted {
-            muted.note(&event);
-            return;
+        match &self.coverage {
+            Coverage::Full => self.with_shard(|shard| {
+                self.push_gaps(shard, at);
+                shard.push(self.id, at, event);
+            }),
+            Coverage::Result(muted) => muted.note(&event),
+            Coverage::Nothing => {}
         }
-        self.with_shard(|shard| {
-            self.push_gaps(shard, at);
-            shard.push(self.id, at, event);
-        });
     }
 
     fn end(&self, at: MonotonicInstant, ending: Ending) {
         let open = &self.channel.counters.open;
-        let Some(muted) = &self.muted else {
+        if matches!(self.coverage, Coverage::Full) {
             self.with_shard(|shard| {
                 self.push_gaps(shard, at);
                 shard.end(self.id, at, ending);
                 self.ended.store(true, Ordering::Release);
                 open.fetch_sub(1, Ordering::AcqRel);
             });
-            return;
-        };
-        if !self.ended.swap(true, Ordering::AcqRel) {
-            self.channel.count_muted(muted, at, ending);
+        } else if !self.ended.swap(true, Ordering::AcqRel) {
+            if let Coverage::Result(muted) = &self.coverage {
+                self.channel.count_muted(muted, at, ending);
+            }
             open.fetch_sub(1, Ordering::AcqRel);
         }
     }

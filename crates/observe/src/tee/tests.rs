@@ -277,6 +277,29 @@ fn requests_beyond_the_room_for_events_are_counted_by_their_result() {
 }
 
 #[test]
+fn an_excluded_request_leaves_no_event_but_is_open_until_its_end() {
+    let channel = Arc::new(ObservationChannel::new(ChannelConfig::default()));
+    let excluded = channel.open_excluded();
+    assert_eq!((channel.open_exchanges(), channel.excluded(), channel.opened()), (1, 1, 0));
+    copy(&excluded, b"unseen");
+    excluded.report(clock::now(), ObserverEvent::Admitted);
+    excluded.request_end(clock::now());
+    assert!(excluded.is_uploaded() && !excluded.is_ended());
+    excluded.end(clock::now(), Ending::Complete);
+    excluded.end(clock::now(), Ending::Complete);
+    assert!(excluded.is_ended());
+    drop(channel.open_excluded());
+    assert_eq!((channel.open_exchanges(), channel.excluded()), (0, 2));
+    assert_eq!(channel.lost(), ChannelLosses::default());
+    assert!(channel.take_muted().is_empty());
+    let mut batch = Batch::default();
+    for shard in 0..channel.shards() {
+        channel.drain(shard, &mut batch);
+        assert!(batch.entries.is_empty() && batch.bytes.is_empty());
+    }
+}
+
+#[test]
 fn results_of_muted_requests_are_bounded() {
     let config = ChannelConfig { shards: 1, budget_bytes: 0, max_requests: 0 };
     let channel = Arc::new(ObservationChannel::new(config));

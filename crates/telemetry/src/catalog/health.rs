@@ -47,6 +47,9 @@ metrics! {
     SELF_OVER_LIMIT "tokengauge.self.requests.over_limit" Counter "{request}",
         "Requests answered with 503 because the limit max_requests of their listener was reached.",
         state!(SNAPSHOT, |state| Some(state.clients.over_limit));
+    SELF_NOT_OBSERVED "tokengauge.self.requests.not_observed" Counter "{request}",
+        "Requests of routes with observe: false, such as health checks. They are in no other count, span, log line or SLO.",
+        state!(SNAPSHOT, |state| Some(state.observer.excluded));
     SELF_CONNECTIONS "tokengauge.self.connections.open" Gauge "{connection}",
         "Open client connections, including WebSockets.",
         state!(SNAPSHOT, |state| Some(state.clients.connections));

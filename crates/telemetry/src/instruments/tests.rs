@@ -146,6 +146,7 @@ fn snapshot() -> StateSnapshot {
         observer: ObserverHealth {
             lost_bytes: 10,
             unobserved: 1,
+            excluded: 3,
             backlog: 5,
             held: 7,
             restarts: 1,
