@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::builder::UnknownArgumentValueParser;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, RunArgs};
@@ -43,6 +44,7 @@ pub struct Cli {
 /// ends the process.
 pub fn parse() -> Cli {
     let command = without_empty_variables(Cli::command(), config::is_empty_variable);
+    let command = with_suggestions(command);
     let matches = command.try_get_matches().unwrap_or_else(|error| exit(&error));
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| exit(&error))
 }
@@ -74,22 +76,52 @@ fn without_empty_variables(
     command.mut_subcommands(|command| command.mut_args(without))
 }
 
-const FIRST_STEPS: &str = "\
-tokengauge is an observability proxy for LLM APIs. Three things to do next:
+/// Words of other proxies for flags of `run`. clap suggests the flag with the most similar letters, which would be
+/// `--position` for `--port`.
+const OTHER_NAMES: [(&str, &str); 8] = [
+    ("port", "--listen"),
+    ("host", "--listen"),
+    ("bind", "--listen"),
+    ("address", "--listen"),
+    ("url", "--upstream"),
+    ("target", "--upstream"),
+    ("backend", "--upstream"),
+    ("base-url", "--upstream"),
+];
 
-1. See it work, without any setup:
-     tokengauge demo
-2. Put it in front of a provider or an engine, send a request through it, and read the metrics:
+/// Makes clap suggest the right flag of `run` for the [`OTHER_NAMES`].
+fn with_suggestions(command: clap::Command) -> clap::Command {
+    command.mut_subcommand("run", |run| {
+        run.args(OTHER_NAMES.map(|(name, flag)| {
+            let unknown = UnknownArgumentValueParser::suggest_arg(flag);
+            clap::Arg::new(name).long(name).hide(true).value_parser(unknown)
+        }))
+    })
+}
+
+const DEMO_STEP: &str = "See it work, without any setup:
+     tokengauge demo";
+
+const PROXY_STEP: &str = "\
+Put it in front of a provider or an engine, send a request through it, and read the metrics:
      tokengauge run --upstream https://api.openai.com
      curl http://127.0.0.1:4000/v1/chat/completions -H \"Authorization: Bearer $OPENAI_API_KEY\" \\
        -H 'Content-Type: application/json' \\
        -d '{\"model\": \"gpt-4o-mini\", \"stream\": true, \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
-     curl http://127.0.0.1:4001/metrics
-3. Add it to an engine in Kubernetes:
-     tokengauge inject --image REGISTRY/tokengauge:VERSION --mode inbound vllm.yaml | kubectl apply -f -
+     curl http://127.0.0.1:4001/metrics";
 
-All commands: tokengauge --help
-";
+const KUBERNETES_STEP: &str = "Add it to an engine in Kubernetes:
+     tokengauge inject --image REGISTRY/tokengauge:VERSION --mode inbound vllm.yaml | kubectl apply -f -";
+
+/// Returns what to do next, with the commands that this build contains.
+fn first_steps() -> String {
+    let steps = [(cfg!(feature = "demo"), DEMO_STEP), (true, PROXY_STEP), (true, KUBERNETES_STEP)];
+    let built = steps.iter().filter(|(built, _)| *built).zip(1..);
+    let steps: String = built.map(|((_, text), number)| format!("{number}. {text}\n")).collect();
+    format!(
+        "tokengauge is an observability proxy for LLM APIs. Things to do next:\n\n{steps}\nAll commands: tokengauge --help\n"
+    )
+}
 
 /// Returns examples of the commands that this build contains.
 fn examples() -> String {
@@ -193,7 +225,7 @@ pub enum Command {
 /// Runs the subcommand.
 pub fn main(cli: Cli) -> ExitCode {
     let Some(command) = cli.command else {
-        return print(FIRST_STEPS);
+        return print(first_steps());
     };
     match command {
         Command::Run(args) => service_exit_code(run::run(args, config::environment)),
@@ -209,9 +241,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Simulate(args) => service_exit_code(run_simulator(args)),
         #[cfg(feature = "tools")]
         Command::Report(args) => report::run(args),
-        Command::Check(args) => {
-            check::check(&args).map_or_else(|errors| fail(errors.with_documentation()), print)
-        }
+        Command::Check(args) => check::run(&args, config::environment)
+            .unwrap_or_else(|error| fail(format!("{error:#}"))),
         Command::Injector(args) => service_exit_code(injector::run(*args, config::environment)),
         #[cfg(feature = "tools")]
         Command::Dashboards(args) => monitoring::dashboards(&args).map_or_else(fail, print),
@@ -313,6 +344,25 @@ mod tests {
     }
 
     #[test]
+    fn suggests_the_flag_for_words_of_other_programs() {
+        let command = with_suggestions(Cli::command());
+        command.clone().debug_assert();
+        for (line, flag) in [
+            ("run --port 4000", "--listen"),
+            ("run --port=4000", "--listen"),
+            ("run --target http://a", "--upstream"),
+        ] {
+            let words = ["tokengauge"].into_iter().chain(line.split(' '));
+            let error = command.clone().try_get_matches_from(words).unwrap_err().to_string();
+            assert!(error.starts_with("error: unexpected argument '--"), "{error}");
+            assert!(
+                error.contains(&format!("'{flag}'")) && !error.contains("--position"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn an_empty_variable_counts_as_unset() {
         let is_empty = |name: &str| matches!(name, "TOKENGAUGE_POSITION" | "TOKENGAUGE_UPSTREAM");
         let command = without_empty_variables(Cli::command(), is_empty);
@@ -328,10 +378,10 @@ mod tests {
     #[test]
     fn the_first_steps_are_valid_commands() {
         assert!(Cli::try_parse_from(["tokengauge"]).unwrap().command.is_none());
-        let lines =
-            FIRST_STEPS.lines().map(str::trim).filter(|line| line.starts_with("tokengauge "));
+        let steps = first_steps();
+        let lines = steps.lines().map(str::trim).filter(|line| line.starts_with("tokengauge "));
         let commands: Vec<_> = lines.filter(|line| !line.contains(" is ")).collect();
-        assert_eq!(commands.len(), 3);
+        assert_eq!(commands.len(), 2 + usize::from(cfg!(feature = "demo")));
         for command in commands {
             let words = command.split(" | ").next().unwrap().split(' ');
             assert!(Cli::try_parse_from(words).is_ok(), "{command}");

@@ -1,6 +1,15 @@
 //! Finds the section of the configuration page that describes an invalid key.
 
-const PAGE: &str = "docs/reference/configuration.md";
+/// The URL of the configuration page, for texts that are put together at compile time.
+macro_rules! configuration_page {
+    () => {
+        concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/reference/configuration.md")
+    };
+}
+pub(crate) use configuration_page;
+
+/// A URL, because an installed program has no folder with the documentation.
+const PAGE: &str = configuration_page!();
 
 /// Each top-level key with the section of the page that describes the key.
 const SECTIONS: [(&str, &str); 21] = [
@@ -54,7 +63,8 @@ mod tests {
 
     #[test]
     fn sections_are_those_of_the_page() {
-        let page = std::fs::read_to_string(PAGE).unwrap();
+        let (_, path) = PAGE.split_once("/blob/main/").unwrap();
+        let page = std::fs::read_to_string(path).unwrap();
         let mut section = String::new();
         let mut described = BTreeSet::new();
         for line in page.lines() {
@@ -84,9 +94,9 @@ mod tests {
             load(&args, &|_| None).unwrap_err().with_documentation()
         };
         let one = page("upstreams: {a: {url: \"http://a\"}}\nslos: [{sli: a}, {sli: b}]\n");
-        assert!(one.ends_with("\ndocumentation: docs/reference/configuration.md#slos"), "{one}");
+        assert!(one.ends_with(&format!("\ndocumentation: {PAGE}#slos")), "{one}");
         assert_eq!(one.matches("documentation:").count(), 1);
         let several = page("upstreams: {a: {url: \"http://a\"}}\nslos: [{sli: a}]\nposition: b\n");
-        assert!(several.ends_with("\ndocumentation: docs/reference/configuration.md"), "{several}");
+        assert!(several.ends_with(&format!("\ndocumentation: {PAGE}")), "{several}");
     }
 }

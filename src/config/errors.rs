@@ -220,6 +220,18 @@ impl ErrorCollector {
         self.warnings.push(ConfigError { position: None, key: name.to_owned(), message });
     }
 
+    /// Adds a warning about the value of `key` in the section at `node`.
+    pub(super) fn warn_key(&mut self, node: NodeId, key: &str, message: impl Into<String>) {
+        let (innermost, key) = self.innermost(node, key);
+        let position = Some((self.file.clone(), self.location(innermost).position));
+        self.warnings.push(ConfigError { position, key, message: message.into() });
+    }
+
+    /// Adds the warnings of another file, which the configuration file names.
+    pub(super) fn extend_warnings(&mut self, warnings: Vec<ConfigError>) {
+        self.warnings.extend(warnings);
+    }
+
     /// Adds the errors of another file, which the configuration file names.
     pub(super) fn extend(&mut self, errors: ConfigErrors) {
         self.errors.extend(errors.0);

@@ -10,8 +10,8 @@ use super::deserialize;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::resolve::resolve;
 use super::section::cost::PriceFile;
-use super::section::{File, Layers};
-use super::{Config, Environment, RunArgs, file, relative_paths, yaml};
+use super::section::{File, Layers, ReferencedFiles};
+use super::{Config, Environment, RunArgs, file, referenced_files, relative_paths, yaml};
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_types::bounded::{DEFAULT_IF_SET, RANGE};
 
@@ -32,24 +32,21 @@ pub(super) fn load_text(
     tokenizers: &Tokenizers,
 ) -> Result<Config, ConfigErrors> {
     let environment = |name: &str| environment(name).and_then(super::non_empty);
-    let layers = Layers { args, environment: &environment, read_secrets: true, tokenizers };
+    let layers =
+        Layers { args, environment: &environment, files: ReferencedFiles::Load, tokenizers };
     resolve_text(text, layers)
 }
 
-/// Validates `file`, or standard input for the path `-`. Ignores flags and the environment, and does not read files
-/// with secrets.
+/// Validates `file`, or standard input for the path `-`, and the `files` that it names. Ignores flags and the
+/// environment.
 ///
 /// # Errors
 /// Returns all errors of the file.
-pub fn check(file: &Path) -> Result<Config, ConfigErrors> {
+pub fn check(file: &Path, files: ReferencedFiles) -> Result<Config, ConfigErrors> {
     let text = file::read_or_stdin(file)?;
     let args = RunArgs { config: Some(file.to_owned()), ..RunArgs::default() };
-    let layers = Layers {
-        args: &args,
-        environment: &|_| None,
-        read_secrets: false,
-        tokenizers: &Tokenizers::default(),
-    };
+    let layers =
+        Layers { args: &args, environment: &|_| None, files, tokenizers: &Tokenizers::default() };
     resolve_text(Some(&text), layers)
 }
 
@@ -69,6 +66,9 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
         },
     };
     let mut config = resolve(file, layers, &mut errors);
+    if layers.files == ReferencedFiles::Verify {
+        referenced_files::verify(&config, &mut errors);
+    }
     config.warnings = errors.take_warnings();
     errors.into_result(config)
 }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
-use super::errors::ErrorCollector;
+use super::errors::{ConfigErrors, ErrorCollector};
 use super::value::ValueError;
 use super::{Environment, non_empty};
 use crate::forward;
@@ -102,6 +102,16 @@ pub(super) fn from_env(environment: Environment<'_>, errors: &mut ErrorCollector
 }
 
 impl Proxies {
+    /// Reads the proxies of the environment.
+    ///
+    /// # Errors
+    /// Returns the variables whose values define no proxy.
+    pub fn read(environment: Environment<'_>) -> Result<Self, ConfigErrors> {
+        let mut errors = ErrorCollector::default();
+        let proxies = from_env(environment, &mut errors);
+        errors.into_result(proxies)
+    }
+
     /// Returns the proxy for `host` and `port`. `None` means a direct connection. An IPv6 host has no brackets.
     pub fn for_host(&self, tls: bool, host: &str, port: u16) -> Option<forward::Proxy> {
         let proxy = if tls { &self.https } else { &self.http };

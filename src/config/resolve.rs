@@ -7,9 +7,11 @@ use super::errors::{ErrorCollector, NodeId};
 use super::section::routes::Routing;
 use super::section::telemetry::{RequestLog, resolve_propagators};
 use super::section::{
-    File, GracePeriod, Layers, cost, drift, identity, listeners, routes, slos, tokenizers,
+    File, GracePeriod, Layers, ReferencedFiles, cost, drift, identity, listeners, routes, slos,
+    tokenizers,
 };
 use super::{Config, RunArgs, Secret, file, loops, proxy_env};
+use tokengauge_llm::count::Tokenizers;
 
 /// Environment variable with the key for hashes of tenants, sessions and variants.
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
@@ -32,7 +34,8 @@ pub(super) fn resolve(
         server.proxy = proxies.for_host(server.tls, &server.host, server.port);
     }
     loops::check(!args.upstream.is_empty(), &routing.upstreams.all, &listeners, errors);
-    if layers.read_secrets {
+    let reads_files = layers.files != ReferencedFiles::Skip;
+    if layers.files == ReferencedFiles::Load {
         digest_certificates(&mut routing, errors);
     }
     let identity = identity::resolve(&mut file.identity, errors);
@@ -47,8 +50,11 @@ pub(super) fn resolve(
         listeners,
         ignored_propagators: resolve_propagators(&mut file.propagators, environment, errors),
         slos: slos::resolve(&mut file.slos, args.slos, known, errors),
-        tokenizers: tokenizers::resolve(&file.tokenizers, layers.tokenizers, errors),
-        costs: cost::resolve(&mut file.cost, &routing.route_names, errors),
+        tokenizers: match reads_files {
+            true => tokenizers::resolve(&file.tokenizers, layers.tokenizers, errors),
+            false => Tokenizers::default(),
+        },
+        costs: cost::resolve(&mut file.cost, &routing.route_names, reads_files, errors),
         upstreams: routing.upstreams.all,
         scrapes: routing.upstreams.scrapes,
         warmup: routing.upstreams.warm,
@@ -57,7 +63,7 @@ pub(super) fn resolve(
         identity,
         identity_key: environment(IDENTITY_KEY_VARIABLE).map(|key| Secret::new(&key)),
         request_log: RequestLog::resolve(&mut file.request_log, args, errors),
-        workload_drift: drift::resolve(&file.workload_drift, errors),
+        workload_drift: drift::resolve(&file.workload_drift, reads_files, errors),
         proxies,
         warnings: Vec::new(),
         yaml: String::new(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::configuration_page;
 use super::errors::similar;
 use super::value::{Address, DurationValue, ListenAddr};
 use super::{LogFormat, LogLevel, Secret};
@@ -56,8 +57,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_ADMIN")]
     pub admin: Option<ListenAddr>,
 
-    /// Read this configuration file (YAML); see docs/reference/configuration.md
-    #[arg(long, value_name = "FILE", env = "TOKENGAUGE_CONFIG")]
+    /// Read this configuration file (YAML)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOKENGAUGE_CONFIG",
+        help = concat!("Read this configuration file (YAML); see ", configuration_page!())
+    )]
     pub config: Option<PathBuf>,
 
     /// Set the position of this proxy: beside the backend (inbound), beside the application (outbound) or shared in

@@ -653,6 +653,30 @@ fn preset_flag_replaces_the_objectives_of_the_file() {
 }
 
 #[test]
+fn warns_if_the_listen_flag_removes_tls() {
+    let file = "\
+listeners: [{address: \"127.0.0.1:1\", tls: {certificate: c.pem, key: k.pem}}]
+upstreams: {a: {url: http://a}}
+";
+    let warnings = |listen: &str, cert: Option<&str>| {
+        let args = RunArgs {
+            listen: vec![listen.parse().unwrap()],
+            tls_cert: cert.map(Into::into),
+            tls_key: cert.map(Into::into),
+            ..RunArgs::default()
+        };
+        let config = with(file, args, &[]).unwrap();
+        config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let lost = warnings("127.0.0.1:0", None);
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert!(lost[0].starts_with("--listen: replaces the listeners of the file"), "{lost:?}");
+    assert!(lost[0].contains("without TLS; add --tls-cert and --tls-key"), "{lost:?}");
+    assert_eq!(warnings("127.0.0.1:0", Some("f.pem")), [""; 0]);
+    assert_eq!(warnings("unix:/s", None), [""; 0]);
+}
+
+#[test]
 fn flags_and_variables_take_precedence_over_the_file() {
     let file = "\
 version: 1
@@ -858,7 +882,8 @@ fn examples() -> Vec<PathBuf> {
 #[test]
 fn examples_are_valid_and_survive_printing() {
     for example in examples() {
-        let config = check(&example).unwrap_or_else(|errors| panic!("{errors}"));
+        let config =
+            check(&example, ReferencedFiles::Verify).unwrap_or_else(|errors| panic!("{errors}"));
         let printed = config.yaml.clone();
         let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
         assert_eq!(format!("{config:?}"), format!("{again:?}"), "{printed}");

@@ -88,6 +88,38 @@ fn syntax_error(text: &str, position: Position, message: &str) -> String {
     format!("not valid YAML: {message}; {hint}")
 }
 
+/// Returns the first reference to an environment variable in `text`, such as `${TOKEN}` or `$(TOKEN)`.
+fn variable_reference(text: &str) -> Option<&str> {
+    let starts = text.match_indices('$').map(|(start, _)| start);
+    starts.filter_map(|start| text.get(start..)).find_map(|reference| {
+        let end = match reference.as_bytes().get(1)? {
+            b'{' => reference.find('}')?,
+            b'(' => reference.find(')')?,
+            _ => return None,
+        };
+        let name = reference.get(2..end)?;
+        let starts_as_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        // `${NAME:-default}`, too.
+        let name = name.split_once(":-").map_or(name, |(name, _)| name);
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        (starts_as_name && is_name).then(|| reference.get(..=end)).flatten()
+    })
+}
+
+/// Returns the error for a reference to a variable. The rest of the value can be a secret and is not printed.
+fn unexpanded(reference: &str, path: &str) -> String {
+    let hint = match path.starts_with("otlp.headers.") {
+        true => "write the value, or set OTEL_EXPORTER_OTLP_HEADERS for headers of the export",
+        false => "write the value",
+    };
+    // The default value of `${NAME:-default}` can be a secret, too.
+    let name = match reference.split_once(":-") {
+        Some((name, _)) => format!("{name}}}"),
+        None => reference.to_owned(),
+    };
+    format!("variables are not expanded in this file, but the value contains \"{name}\"; {hint}")
+}
+
 struct Builder<'p, 'input, I: Iterator<Item = (Event<'input>, Span)>> {
     events: std::iter::Peekable<I>,
     errors: &'p mut ErrorCollector,
@@ -120,6 +152,9 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
     fn node(&mut self, event: Event<'input>, position: Position, path: &str) -> Node {
         let id = self.errors.add_node(position, path.to_owned());
         let kind = if let Event::Scalar(text, style, ..) = event {
+            if let Some(variable) = variable_reference(&text) {
+                self.errors.reject(id, unexpanded(variable, path));
+            }
             Kind::scalar(text.into_owned(), style)
         } else if matches!(event, Event::SequenceStart(..)) {
             self.list(path)
@@ -262,6 +297,25 @@ mod tests {
             Kind::List(items) => items.iter().for_each(|item| walk(item, see)),
             Kind::Section(entries) => entries.iter().for_each(|(_, value)| walk(value, see)),
         }
+    }
+
+    #[test]
+    fn rejects_references_to_variables_without_printing_the_rest() {
+        let text =
+            "otlp:\n  headers: {a: \"sk-1 ${TOKEN}\"}\nlist:\n  - $(HOST)\n  - ${A_1:-sk-2}\n";
+        assert_eq!(
+            errors_of(text),
+            [
+                "f:2:16: otlp.headers.a: variables are not expanded in this file, but the value contains \"${TOKEN}\"; \
+                 write the value, or set OTEL_EXPORTER_OTLP_HEADERS for headers of the export",
+                "f:4:5: list[0]: variables are not expanded in this file, but the value contains \"$(HOST)\"; write the \
+                 value",
+                "f:5:5: list[1]: variables are not expanded in this file, but the value contains \"${A_1}\"; write the \
+                 value",
+            ]
+        );
+        let other = "a: [\"$5\", \"a$\", \"${}\", \"$()\", \"${a b}\", \"/x$(?:b)/\", \"${\", \"/x${2}/\"]\n";
+        assert_eq!(errors_of(other), [""; 0]);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::process::Command;
 
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
+use crate::support::certificate::Certificate;
 use crate::support::process::{CALL, PROGRAM, Process};
 use crate::support::{Backend, Raw};
 
@@ -58,7 +59,41 @@ async fn an_outage_of_the_upstream_leaves_one_warning_and_its_end_another_line()
     assert!(problem.contains("Connection refused"), "{problem}");
     let recovered = messages(&log, "upstream recovered");
     assert_eq!(recovered.len(), 1, "{log}");
-    assert_eq!(recovered[0]["level"], "INFO");
+    assert_eq!(
+        (&recovered[0]["level"], &recovered[0]["failed_requests"]),
+        (&"INFO".into(), &3.into())
+    );
+    assert!(recovered[0]["outage"].is_string(), "{log}");
+}
+
+#[tokio::test]
+async fn tls_on_a_plain_port_and_plain_http_on_a_tls_port_leave_one_line_each() {
+    let certificate = Certificate::new();
+    let backend = Backend::start().await;
+    let upstream = format!("http://{}", backend.address);
+    let plain = Process::start(&["--upstream", &upstream], &[]).await;
+    for _ in 0..2 {
+        let stream = TcpStream::connect(plain.address).await.unwrap();
+        assert!(certificate.try_connect(stream, &[]).await.is_err());
+    }
+    let message = "a client starts TLS, but this listener has none; let the client use http://, or configure a \
+                   certificate";
+    let log = plain.logged(&[message]).await;
+    let lines = messages(&log, message);
+    assert_eq!((lines.len(), &lines[0]["level"]), (1, &"WARN".into()), "{log}");
+    assert!(lines[0]["listener"].as_str().unwrap().starts_with("127.0.0.1:"), "{log}");
+
+    let files = [certificate.file(), certificate.key()].map(|file| file.display().to_string());
+    let arguments = ["--upstream", &upstream, "--tls-cert", &files[0], "--tls-key", &files[1]];
+    let tls = Process::start(&arguments, &[]).await;
+    for _ in 0..2 {
+        let mut client = tls.client().await;
+        client.write(GET).await;
+        client.read_to_end().await;
+    }
+    let message = "a client does not use TLS, but this listener does; let the client use https://";
+    let log = tls.logged(&[message]).await;
+    assert_eq!(messages(&log, message).len(), 1, "{log}");
 }
 
 #[tokio::test]
@@ -145,7 +180,11 @@ async fn invalid_settings_end_with_the_page_that_describes_them() {
     for arguments in [["check"].as_slice(), &["run", "--config"]] {
         let output = Command::new(PROGRAM).args(arguments).arg(file.path()).output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
-        let expected = "\ndocumentation: docs/reference/configuration.md#admin-port\n";
+        let expected = concat!(
+            "\ndocumentation: ",
+            env!("CARGO_PKG_REPOSITORY"),
+            "/blob/main/docs/reference/configuration.md#admin-port\n"
+        );
         assert!(!output.status.success() && message.ends_with(expected), "{message}");
     }
 }

@@ -1,19 +1,26 @@
 //! `tokengauge check` validates a configuration file.
 
-use std::path::PathBuf;
+mod servers;
 
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
 use clap::Args;
 
-use crate::config::value::ByteSize;
-use crate::config::{self, Config, ConfigErrors};
+use crate::config::value::{ByteSize, DurationValue};
+use crate::config::{self, Config, ConfigErrors, Proxies, ReferencedFiles};
+use crate::forward::identity::{IdentityConfig, IdentitySource};
+use tokengauge_measure::cost::{Budget, BudgetLimit, Costs};
 use tokengauge_telemetry::request_log;
 
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Prints one error or warning per line as FILE:LINE:COLUMN: KEY: error; hint
-All keys: docs/reference/configuration.md
-Flags and TOKENGAUGE_* variables are ignored: only the file is checked.
-Exit status: 0 if the file is valid, 1 otherwise.")]
+Reads the certificates, keys, tokens, prices, tokenizers and baselines that the file names.
+All keys: ", config::configuration_page!(), "
+TOKENGAUGE_* and OTEL_* variables are ignored: only the file is checked.
+Exit status: 0 if the file is valid and, with --connect, every server was reached; 1 otherwise."))]
 pub struct CheckArgs {
     /// Check this configuration file (YAML); - is standard input
     #[arg(value_name = "FILE")]
@@ -22,18 +29,55 @@ pub struct CheckArgs {
     /// Print the resolved configuration, defaults included and secrets redacted
     #[arg(long)]
     print: bool,
+
+    /// Do not read the files that FILE names, on a machine that does not have them
+    #[arg(long)]
+    no_files: bool,
+
+    /// Also open a connection to each upstream and to the OTLP collector: name lookup, TCP and TLS. No request is sent
+    #[arg(long, conflicts_with_all = ["print", "no_files"])]
+    connect: bool,
 }
 
-pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
-    let config = config::check(&args.file)?;
+/// Checks the file and prints the result. `environment` looks up the variables of HTTP proxies.
+pub(super) fn run(
+    args: &CheckArgs,
+    environment: fn(&str) -> Option<String>,
+) -> anyhow::Result<ExitCode> {
+    let (config, text) = check(args).map_err(|errors| anyhow!(errors.with_documentation()))?;
+    if !args.connect {
+        return Ok(super::print(text));
+    }
+    let proxies = Proxies::read(&environment)?;
+    let attempts = super::run::runtime()?.block_on(servers::connect(&config, &proxies));
+    let lines: String = attempts.lines.iter().map(|line| format!("  {line}\n")).collect();
+    if super::print(text + &lines) == ExitCode::FAILURE {
+        return Ok(ExitCode::FAILURE);
+    }
+    if attempts.failed > 0 {
+        super::write_stderr(format!(
+            "{} of {} servers not reached",
+            attempts.failed,
+            attempts.lines.len()
+        ));
+    }
+    Ok(attempts.exit_code())
+}
+
+/// Returns the configuration and the output about it.
+fn check(args: &CheckArgs) -> Result<(Config, String), ConfigErrors> {
+    let files = if args.no_files { ReferencedFiles::Skip } else { ReferencedFiles::Verify };
+    let config = config::check(&args.file, files)?;
     if args.print {
         // Comments, so that the output is still YAML.
         let warnings: String =
             config.warnings.iter().map(|warning| format!("# {warning}\n")).collect();
-        return Ok(warnings + &config.yaml);
+        let text = warnings + &config.yaml;
+        return Ok((config, text));
     }
     let warnings: String = config.warnings.iter().map(|warning| format!("{warning}\n")).collect();
-    Ok(format!("{warnings}{}: valid\n{}", args.file.display(), summary(&config)))
+    let text = format!("{warnings}{}: valid\n{}", args.file.display(), summary(&config));
+    Ok((config, text))
 }
 
 /// Returns a summary of the configuration for the output of `check`.
@@ -64,6 +108,9 @@ fn summary(config: &Config) -> String {
     }
     let names: Vec<&str> = config.slos.iter().map(|slo| slo.name.as_str()).collect();
     lines.push(format!("{} SLOs: {}", names.len(), names.join(", ")));
+    lines.push(identity(&config.identity));
+    lines.push(prices(config));
+    lines.extend(config.costs.budgets.iter().map(budget));
     lines.push(format!(
         "limits: {} of memory for observation, {:?} for open streams at shutdown",
         ByteSize(config.file.limits.observer_memory.get()),
@@ -84,13 +131,196 @@ fn summary(config: &Config) -> String {
     lines.iter().map(|line| format!("  {line}\n")).collect()
 }
 
+/// Returns the headers that identify tenant, session and variant.
+fn identity(identity: &IdentityConfig) -> String {
+    let IdentityConfig { tenant, session, variant } = identity;
+    let source = |(name, source): (&str, &Option<IdentitySource>)| {
+        let IdentitySource { headers, hash } = source.as_ref()?;
+        let headers: Vec<&str> = headers.iter().map(|header| header.as_str()).collect();
+        let hash = if *hash { ", hashed" } else { "" };
+        Some(format!("{name} by {}{hash}", headers.join(" or ")))
+    };
+    let sources = [("tenant", tenant), ("session", session), ("variant", variant)];
+    let sources: Vec<String> = sources.into_iter().filter_map(source).collect();
+    match sources.as_slice() {
+        [] => "identity: none, so nothing is recorded per tenant".to_owned(),
+        sources => format!("identity: {}", sources.join("; ")),
+    }
+}
+
+fn prices(config: &Config) -> String {
+    let Some(file) = &config.file.cost.prices else {
+        return "prices: none, so no cost is recorded".to_owned();
+    };
+    let Costs { prices, .. } = &config.costs;
+    let file = file.0.display();
+    match (prices.models.len(), prices.rentals.len()) {
+        (0, 0) => format!("prices: {file}, not read"),
+        (models, rentals) => {
+            format!("prices: {file}, {models} of models and {rentals} of hardware")
+        }
+    }
+}
+
+fn budget(budget: &Budget) -> String {
+    let Budget { name, tenant, route, model, allowance, window } = budget;
+    let allowance = match allowance {
+        BudgetLimit::Money { amount, currency } => format!("{amount} {currency}"),
+        BudgetLimit::Tokens(tokens) => format!("{tokens} tokens"),
+    };
+    let filters = [
+        tenant.as_ref().map(|tenant| format!("tenant {tenant}")),
+        route.as_ref().map(|route| format!("route {route}")),
+        model.as_ref().map(|model| format!("model {model}")),
+    ];
+    let filters: Vec<String> = filters.into_iter().flatten().collect();
+    let filters = if filters.is_empty() { "all calls".to_owned() } else { filters.join(", ") };
+    let window = DurationValue(*window);
+    format!("budget {name}: {allowance} in {window} for {filters}")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     fn checked(name: &str, print: bool) -> Result<String, ConfigErrors> {
         let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
-        check(&CheckArgs { file, print })
+        let args = CheckArgs { file, print, no_files: false, connect: false };
+        check(&args).map(|(_, text)| text)
+    }
+
+    fn check_text(folder: &Path, text: &str, no_files: bool) -> Result<String, String> {
+        let file = folder.join("c.yaml");
+        fs::write(&file, text).unwrap();
+        let args = CheckArgs { file, print: false, no_files, connect: false };
+        check(&args).map(|(_, text)| text).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn lists_tenants_prices_and_budgets() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(
+            folder.path().join("p.yaml"),
+            "currency: USD\nmodels: [{model: gpt, input: 1}]\n",
+        )
+        .unwrap();
+        let text = "upstreams: {a: {url: \"http://a\"}}\n\
+                    identity: {tenant: {headers: [x-team, authorization], hash: true}}\n\
+                    cost:\n  prices: p.yaml\n  budgets:\n  \
+                    - {name: month, tenant: acme, money: {amount: 500, currency: USD}, window: 30d}\n  \
+                    - {name: all, tokens: 1000000}\n";
+        let message = check_text(folder.path(), text, false).unwrap();
+        for line in [
+            "\n  identity: tenant by x-team or authorization, hashed\n",
+            "p.yaml, 1 of models and 0 of hardware\n",
+            "\n  budget month: 500 USD in 30d for tenant acme\n",
+            "\n  budget all: 1000000 tokens in 30d for all calls\n",
+        ] {
+            assert!(message.contains(line), "{line}: {message}");
+        }
+        let message = check_text(folder.path(), text, true).unwrap();
+        assert!(message.contains("p.yaml, not read\n"), "{message}");
+        let none = checked("examples/minimal.yaml", false).unwrap();
+        assert!(
+            none.contains("\n  identity: none, ") && none.contains("\n  prices: none, "),
+            "{none}"
+        );
+    }
+
+    /// Writes a certificate of the given years and its key.
+    fn write_certificate(folder: &Path, name: &str, years: [i32; 2]) {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        [params.not_before, params.not_after] = years.map(|year| rcgen::date_time_ymd(year, 1, 1));
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn reports_files_that_the_proxy_could_not_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, years| write_certificate(folder.path(), name, years);
+        write("good", [2020, 4000]);
+        write("other", [2020, 4000]);
+        write("old", [2000, 2001]);
+        write("early", [3999, 4000]);
+        fs::write(folder.path().join("token"), "two words").unwrap();
+        for (certificate, key, ca, token, expected) in [
+            (
+                "none.pem",
+                "good.key",
+                "good.pem",
+                "",
+                "2:57: listeners[0].tls.certificate: cannot read FOLDER/none.pem",
+            ),
+            ("good.pem", "none.key", "good.pem", "", "listeners[0].tls.key: cannot read"),
+            (
+                "good.key",
+                "good.pem",
+                "good.pem",
+                "",
+                "tls.certificate: FOLDER/good.key contains a private key but no certificate",
+            ),
+            ("good.pem", "good.pem", "good.pem", "", "contains a certificate but no private key"),
+            (
+                "good.pem",
+                "other.key",
+                "good.pem",
+                "",
+                "listeners[0].tls.key: the certificate FOLDER/good.pem and the key FOLDER/other.key cannot be used",
+            ),
+            (
+                "old.pem",
+                "old.key",
+                "good.pem",
+                "",
+                "tls.certificate: FOLDER/old.pem: expired at 2001-01-01T00:00:00Z; renew it",
+            ),
+            ("early.pem", "early.key", "good.pem", "", "not valid before 3999-01-01"),
+            (
+                "good.pem",
+                "good.key",
+                "good.key",
+                "",
+                "upstreams.a.ca_file: FOLDER/good.key: the file contains no certificate",
+            ),
+            (
+                "good.pem",
+                "good.key",
+                "none.pem",
+                "",
+                "upstreams.a.ca_file: FOLDER/none.pem: cannot read the file",
+            ),
+            (
+                "good.pem",
+                "good.key",
+                "good.pem",
+                "token",
+                "admin.token_file: FOLDER/token holds no valid bearer token",
+            ),
+        ] {
+            let admin = if token.is_empty() {
+                String::new()
+            } else {
+                format!("admin: {{token_file: {token}}}\n")
+            };
+            let text = format!(
+                "upstreams: {{a: {{url: \"https://a\", ca_file: {ca}}}}}\n\
+                 listeners: [{{address: \"127.0.0.1:1\", tls: {{certificate: {certificate}, key: {key}}}}}]\n{admin}"
+            );
+            let message = check_text(folder.path(), &text, false).unwrap_err();
+            let expected = expected.replace("FOLDER", folder.path().to_str().unwrap());
+            assert!(message.contains(&expected), "{expected}: {message}");
+            assert!(!message.contains("two words") && message.lines().count() == 1, "{message}");
+            assert!(check_text(folder.path(), &text, true).is_ok(), "{text}");
+        }
+        let text = "upstreams: {a: {url: \"https://a\", ca_file: old.pem}}\n";
+        let message = check_text(folder.path(), text, false).unwrap();
+        assert!(message.contains("old.pem: 1 of 1 certificates have expired\n"), "{message}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::slos::BudgetWindow;
 use super::{Count, Version, check_length, check_name, route};
 use crate::config::deserialize;
-use crate::config::errors::{ErrorCollector, NodeId};
+use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::file;
 use crate::config::spanned::{List, Spanned};
 use crate::config::value::{Currency, FilePath, MoneyAmount};
@@ -120,8 +120,15 @@ pub struct Gpu {
     pub currency: Option<Currency>,
 }
 
-pub fn resolve(cost: &mut Cost, routes: &[String], errors: &mut ErrorCollector) -> Costs {
-    let prices = cost.prices.as_ref().map(|file| read_prices(&file.0, routes, errors));
+/// Resolves budgets and, if `reads_files`, the price file.
+pub fn resolve(
+    cost: &mut Cost,
+    routes: &[String],
+    reads_files: bool,
+    errors: &mut ErrorCollector,
+) -> Costs {
+    let file = cost.prices.as_ref().filter(|_| reads_files);
+    let prices = file.map(|file| read_prices(&file.0, routes, errors));
     Costs { prices: prices.unwrap_or_default(), budgets: budgets(cost, routes, errors) }
 }
 
@@ -203,9 +210,10 @@ fn read_prices(path: &Path, routes: &[String], errors: &mut ErrorCollector) -> P
         }
     };
     let prices = file::decode(path, bytes).and_then(|text| {
-        let mut errors = ErrorCollector::for_file(path);
-        let prices = parse_prices(&text, routes, &mut errors);
-        errors.into_result(prices)
+        let mut file_errors = ErrorCollector::for_file(path);
+        let prices = parse_prices(&text, routes, &mut file_errors);
+        errors.extend_warnings(file_errors.take_warnings());
+        file_errors.into_result(prices)
     });
     prices.unwrap_or_else(|file_errors| {
         errors.extend(file_errors);
@@ -254,6 +262,8 @@ fn price(
     })
 }
 
+/// Returns the cost of the hardware behind a route. An entry for an unknown route is ignored with a warning, because
+/// several proxies with different routes can share one price file.
 fn rental(
     Spanned { value, node }: &Spanned<Gpu>,
     default_currency: Option<&Currency>,
@@ -261,15 +271,19 @@ fn rental(
     errors: &mut ErrorCollector,
 ) -> Option<HardwareCost> {
     let hint = "name the route to the backend on this hardware";
-    errors.required(&value.route, (*node, "route"), hint);
-    let route = route(&value.route, (*node, "route"), routes, errors)?;
+    let route = errors.required(&value.route, (*node, "route"), hint);
     let hint = "write the cost of one GPU per hour, such as 2.5";
     let hour = errors.required(&value.hour, (*node, "hour"), hint)?;
-    Some(HardwareCost {
-        route,
-        hour: hour.0 * f64::from(value.count.get()),
-        currency: currency(value.currency.as_ref().or(default_currency), *node, errors)?,
-    })
+    let currency = currency(value.currency.as_ref().or(default_currency), *node, errors)?;
+    let route = route?;
+    if !routes.contains(route) {
+        let hint = suggestion(route, routes.iter().map(String::as_str));
+        let message = format!("no route named \"{route}\", so this entry is ignored; {hint}");
+        errors.warn_key(*node, "route", message);
+        return None;
+    }
+    let hour = hour.0 * f64::from(value.count.get());
+    Some(HardwareCost { route: Label::from_trusted(route), hour, currency })
 }
 
 fn currency(
@@ -354,6 +368,26 @@ mod tests {
     }
 
     #[test]
+    fn hardware_of_an_unknown_route_causes_a_warning() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("p.yaml");
+        let text = "currency: USD\ngpus: [{route: locl, hour: 1}, {route: local, hour: 2}]\n";
+        std::fs::write(&file, text).unwrap();
+        let text = format!(
+            "upstreams: {{local: {{url: http://a}}}}\ncost: {{prices: {}}}\n",
+            file.display()
+        );
+        let args = RunArgs::default();
+        let config = load_text(Some(&text), &args, &|_| None, &Tokenizers::default()).unwrap();
+        let rentals = config.costs.prices.rentals.iter().map(|rental| rental.route.as_str());
+        assert_eq!(rentals.collect::<Vec<_>>(), ["local"]);
+        let [warning] = config.warnings.as_slice() else { panic!("{:?}", config.warnings) };
+        let expected = "p.yaml:2:16: gpus[0].route: no route named \"locl\", so this entry is ignored; did you mean \
+                        \"local\"?";
+        assert!(warning.to_string().ends_with(expected), "{warning}");
+    }
+
+    #[test]
     fn reports_all_errors_of_the_price_file() {
         let text = "version: 2\nmodels:\n\
             - {model: a, input: -1}\n\
@@ -361,7 +395,7 @@ mod tests {
             - {model: c, currency: USD}\n\
             - {input: 1, currency: USD, from: 2026-02-30}\n\
             - {model: d, currency: USD, price: 3}\n\
-            gpus: [{route: locl, hour: 1, currency: USD}, {route: local}]\n";
+            gpus: [{route: local, hour: -1, currency: USD}, {route: local}]\n";
         let message = resolved(text).unwrap_err();
         let expected = [
             "p.yaml:1:10: version: unsupported version 2",
@@ -372,8 +406,8 @@ mod tests {
             "p.yaml:6:3: models[3].model: missing key",
             "p.yaml:6:35: models[3].from: \"2026-02-30\" ",
             "p.yaml:7:29: models[4].price: ",
-            "p.yaml:8:16: gpus[0].route: no route named \"locl\"; did you mean \"local\"?",
-            "p.yaml:8:47: gpus[1].hour: missing key",
+            "p.yaml:8:29: gpus[0].hour: \"-1\" ",
+            "p.yaml:8:49: gpus[1].hour: missing key",
         ];
         for expected in expected {
             assert!(message.contains(expected), "{expected}\n\n{message}");

@@ -65,8 +65,14 @@ impl fmt::Display for BaselineChoice {
 
 serde_as_str!(BaselineChoice, { "type": "string", "format": "word or path" });
 
-pub fn resolve(written: &WorkloadDrift, errors: &mut ErrorCollector) -> DriftConfig {
+/// Without `reads_files`, a saved baseline is not loaded.
+pub fn resolve(
+    written: &WorkloadDrift,
+    reads_files: bool,
+    errors: &mut ErrorCollector,
+) -> DriftConfig {
     let baseline = match &written.baseline {
+        BaselineChoice::File(_) if !reads_files => Baseline::First,
         BaselineChoice::Off => Baseline::Off,
         BaselineChoice::First => Baseline::First,
         BaselineChoice::Yesterday => Baseline::Yesterday,

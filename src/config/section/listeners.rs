@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{File, Layers};
+use super::{File, Layers, ReferencedFiles};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{List, Spanned};
 use crate::config::value::{Address, FilePath, ListenAddr};
@@ -102,6 +102,7 @@ pub fn resolve(
     let list = written.get_or_insert_with(default);
     let mut listeners = resolve_all(list, errors);
     if !flags.is_empty() {
+        warn_of_lost_tls(&listeners, layers.args, errors);
         *list = flags.iter().cloned().map(at).collect();
         listeners = resolve_all(list, errors);
     }
@@ -116,6 +117,19 @@ pub fn resolve(
         }
     }
     listeners
+}
+
+/// Warns if `--listen` replaces listeners with TLS by listeners without TLS.
+fn warn_of_lost_tls(written: &[ListenerConfig], args: &RunArgs, errors: &mut ErrorCollector) {
+    let is_tcp = |Address(address): &Address| matches!(address, listen::Address::Tcp(_));
+    let loses_tls = written.iter().any(|listener| listener.tls.is_some())
+        && args.listen.iter().any(is_tcp)
+        && args.tls_cert.is_none();
+    if loses_tls {
+        let message = "replaces the listeners of the file with their TLS certificates, so clients are served without \
+                       TLS; add --tls-cert and --tls-key, or change the address in the file";
+        errors.warn_outside_file("--listen", message.to_owned());
+    }
 }
 
 /// Enables TLS on all TCP listeners. Unix sockets stay without TLS, and a warning lists them.
@@ -231,7 +245,9 @@ fn admin(admin: &mut Admin, layers: Layers<'_>, errors: &mut ErrorCollector) {
         }
         admin.token = Some(Secret::new(&token));
         admin.token_file = None;
-    } else if let Some(FilePath(path)) = admin.token_file.as_ref().filter(|_| layers.read_secrets) {
+    } else if let Some(FilePath(path)) =
+        admin.token_file.as_ref().filter(|_| layers.files != ReferencedFiles::Skip)
+    {
         match file::read_token(path) {
             Ok(token) => admin.token = Some(token),
             Err(message) => errors.add_key(NodeId::ROOT, "admin.token_file", message),

@@ -153,10 +153,20 @@ impl TryFrom<u64> for Version {
 pub struct Layers<'a> {
     pub args: &'a RunArgs,
     pub environment: Environment<'a>,
-    /// Whether to read files with secrets. False for `check`, because it may run on a machine without these files.
-    pub read_secrets: bool,
+    pub files: ReferencedFiles,
     /// Tokenizers that are loaded already.
     pub tokenizers: &'a Tokenizers,
+}
+
+/// Whether the files that the configuration names are read: certificates, tokens, tokenizers, prices and baselines.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReferencedFiles {
+    /// Loads the files for the proxy.
+    Load,
+    /// Loads the files, and verifies the certificates.
+    Verify,
+    /// Does not read the files, for machines that do not have them.
+    Skip,
 }
 
 /// Reports a name that is empty, too long, or needs escaping in a query or a URL.
