@@ -35,6 +35,8 @@ def configured(**keys):
 
 
 # Values that must be rejected, and a part of the error message.
+TWO = {"a": {"url": "http://a"}, "b": {"url": "http://b"}}
+
 REFUSED = [
     ("a gateway without upstreams", {"gateway": {"enabled": True}}, "gateway.config.upstreams: the gateway has nowhere"),
     ("an unreachable listener", configured(listeners=[{"address": "127.0.0.1:4000"}]), "gateway.config.listeners: "),
@@ -46,6 +48,27 @@ REFUSED = [
         {"injector": {"certificates": {"mode": "secret", "secret": {"name": "a"}}}},
         "injector.certificates.secret.caBundle: ",
     ),
+    ("two upstreams without routes", configured(upstreams=TWO), "gateway.config.routes: missing; there are 2 upstreams, a, b. "),
+    ("an empty list of routes", configured(routes=[]), "gateway.config.routes: the list is empty. "),
+    ("a route to an unknown upstream", configured(upstreams=TWO, routes=[{"upstream": "c"}]), "routes[0].upstream: no upstream named `c`"),
+    (
+        "two routes of one name",
+        configured(upstreams=TWO, routes=[{"upstream": "a"}, {"upstream": "a", "match": {"prefix": "/x"}}]),
+        "routes[1].name: another route is also named `a`",
+    ),
+    (
+        "two routes for the same requests",
+        configured(upstreams=TWO, routes=[{"upstream": "a"}, {"upstream": "b", "match": {"prefix": "/"}}]),
+        "routes[1].match: another route matches",
+    ),
+    (
+        "no prefix to strip",
+        configured(upstreams=TWO, routes=[{"upstream": "a", "strip_prefix": True}]),
+        "routes[0].strip_prefix: no prefix to strip",
+    ),
+    ("an SLO of an unknown route", configured(slos=[{"name": "s", "scope": {"route": "c"}}]), "slos[0].scope.route: no route named `c`"),
+    ("a budget of an unknown route", configured(cost={"budgets": [{"name": "s", "route": "c"}]}), "budgets[0].route: no route named `c`"),
+    ("two listeners on one address", configured(listeners=[{"address": "[::]:4000"}] * 2), "gateway.config.listeners: two listeners"),
     ("a misspelt component", {"gatway": {}}, "'gatway' not allowed"),
     ("a misspelt value", gateway(replica=3), "at '/gateway': additional properties 'replica' not allowed"),
     ("a misspelt key of the configuration", configured(slo=[]), "'slo' not allowed"),
@@ -215,6 +238,11 @@ def copied(helm, promtool):
     yield "every object fits into an annotation", None if largest < 256 * 1024 else f"{largest} bytes"
 
 
+def quiet(helm):
+    done = subprocess.run([helm.program, "template", *RELEASE], capture_output=True, text=True)
+    yield "Helm prints no warning", None if not done.stderr else done.stderr
+
+
 def refused(helm):
     for what, values, reason in REFUSED:
         out, wrong = helm.run("template", *RELEASE, values=values)
@@ -261,7 +289,7 @@ def main():
     print(helm.must("version", "--short").strip())
     files = sorted((CHART / "ci").glob("*-values.yaml"))
     checks = [check for values in files for check in rendered(helm, values, args.write)]
-    checks += [*copied(helm, args.promtool), *refused(helm), *own_certificates(helm), *on_openshift(helm)]
+    checks += [*copied(helm, args.promtool), *refused(helm), *quiet(helm), *own_certificates(helm), *on_openshift(helm)]
     stems = {file.stem for file in GOLDENS.iterdir()}
     wanted = {file.name.removesuffix("-values.yaml") for file in files}
     checks.append(("every fixture has its values file", None if stems == wanted else f"{stems ^ wanted}"))

@@ -229,6 +229,53 @@ nothing without a cluster (`helm template`); then nothing is checked. */}}
 {{- end }}
 {{- end }}
 
+{{/* Fails for routes that `tokengauge check` rejects. Takes `gateway.config`. */}}
+{{- define "tokengauge.routing" -}}
+{{- $upstreams := keys .upstreams | sortAlpha }}
+{{- if and (kindIs "slice" .routes) (not .routes) }}
+{{- fail "\n\ngateway.config.routes: the list is empty. Add a route, or remove this key if there is one upstream.\n" }}
+{{- end }}
+{{- if and (gt (len $upstreams) 1) (not .routes) }}
+{{- $first := first $upstreams }}
+{{- fail (printf "\n\ngateway.config.routes: missing; there are %d upstreams, %s. Add routes, for example:\n\n  routes:\n    - {match: {prefix: /%s}, upstream: %s, strip_prefix: true}\n" (len $upstreams) (join ", " $upstreams) $first $first) }}
+{{- end }}
+{{- $names := list }}
+{{- $matches := list }}
+{{- range $index, $route := .routes }}
+{{- $key := printf "gateway.config.routes[%d]" $index }}
+{{- if not (has $route.upstream $upstreams) }}
+{{- fail (printf "\n\n%s.upstream: no upstream named `%s`; defined: %s.\n" $key (toString $route.upstream) (join ", " $upstreams)) }}
+{{- end }}
+{{- $name := $route.name | default $route.upstream }}
+{{- if has $name $names }}
+{{- fail (printf "\n\n%s.name: another route is also named `%s`. Set a different name.\n" $key $name) }}
+{{- end }}
+{{- $names = append $names $name }}
+{{- $match := $route.match | default dict }}
+{{- $prefix := trimSuffix "/" ($match.prefix | default "") }}
+{{- if and $route.strip_prefix (not $prefix) }}
+{{- fail (printf "\n\n%s.strip_prefix: no prefix to strip. Add match.prefix, or remove strip_prefix.\n" $key) }}
+{{- end }}
+{{- $requests := printf "%s%s" (lower ($match.host | default "")) $prefix }}
+{{- if has $requests $matches }}
+{{- fail (printf "\n\n%s.match: another route matches the same requests, so this one is never used. Remove it, or change its match.\n" $key) }}
+{{- end }}
+{{- $matches = append $matches $requests }}
+{{- end }}
+{{- $names = $names | default $upstreams }}
+{{- range $index, $slo := .slos }}
+{{- $route := ($slo.scope | default dict).route }}
+{{- if and $route (not (has $route $names)) }}
+{{- fail (printf "\n\ngateway.config.slos[%d].scope.route: no route named `%s`; defined: %s.\n" $index $route (join ", " $names)) }}
+{{- end }}
+{{- end }}
+{{- range $index, $budget := (.cost | default dict).budgets }}
+{{- if and $budget.route (not (has $budget.route $names)) }}
+{{- fail (printf "\n\ngateway.config.cost.budgets[%d].route: no route named `%s`; defined: %s.\n" $index $budget.route (join ", " $names)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Fails for invalid values that the schema cannot detect. */}}
 {{- define "tokengauge.refusals" -}}
 {{- $gateway := .Values.gateway }}
@@ -271,9 +318,13 @@ nothing without a cluster (`helm template`); then nothing is checked. */}}
 {{- if not $gateway.config.upstreams }}
 {{- fail "\n\ngateway.config.upstreams: the gateway has nowhere to send requests. Set an upstream, for example:\n\n  --set gateway.config.upstreams.openai.url=https://api.openai.com\n" }}
 {{- end }}
+{{- include "tokengauge.routing" $gateway.config }}
 {{- $listeners := list }}
 {{- range $gateway.config.listeners }}
 {{- $listeners = append $listeners .address }}
+{{- end }}
+{{- if ne (len $listeners) (len (uniq $listeners)) }}
+{{- fail "\n\ngateway.config.listeners: two listeners have the same address. Remove one.\n" }}
 {{- end }}
 {{- if not (include "tokengauge.reachable" (dict "addresses" $listeners "port" 4000)) }}
 {{- fail "\n\ngateway.config.listeners: the Service sends requests to port 4000 of the pod, but no listener uses this port on a reachable address. Add a listener with the address [::]:4000.\n" }}
