@@ -45,7 +45,7 @@ fn the_stack_and_the_examples_promote_the_same_labels() {
     };
     let here = promoted("deploy/compose/prometheus.yaml");
     assert!(here.contains(&"- k8s.namespace.name".to_owned()), "{here:?}");
-    assert_eq!(here, promoted("examples/prometheus.yaml"));
+    assert_eq!(here, promoted("examples/prometheus-otlp.yaml"));
 }
 
 fn faults(compose: &str) -> Vec<String> {
