@@ -131,7 +131,7 @@ def wait_live(page):
     page.wait_for_selector(".live-mark.live")
 
 
-def eventually(check, seconds=10.0):
+def eventually(check, seconds=30.0):
     """Repeats a check of values that move each second, until it passes."""
     deadline = time.monotonic() + seconds
     while True:

@@ -34,7 +34,7 @@ def run(browser, name, test):
     failure = None
     try:
         test()
-    except Exception:  # noqa: BLE001: the other tests shall run
+    except Exception:  # noqa: BLE001: the other tests still run
         failure = traceback.format_exc()
     problems = browser.finish()
     passed = failure is None and not problems

@@ -121,6 +121,20 @@ def charts(browser, mock):
     page.mouse.up()
     page.wait_for_function("location.hash.includes('from=')")
     page.wait_for_timeout(200)
+
+    # A short time has one point per interval. Without a cursor, the legend follows the reports.
+    page.mouse.move(5, 5)
+
+    def legend_follows():
+        history = mock.state()["snapshot"]["history"]
+        intervals = intervals_of(history["groups"], history["last_interval"], history["last_interval"])
+        wanted = sum(values.get("output_tokens", 0) for values in intervals if values) / 5
+        shown = sum(number_of(text) for text in page.locator('.chart[data-chart="tokens"] .u-series .u-value').all_inner_texts()[1:])
+        assert close(shown, wanted, 0.01), (shown, wanted)
+
+    eventually(legend_follows)
+    page.wait_for_timeout(5500)
+    eventually(legend_follows)
     # A click on an instant lists the requests that ended then.
     page.mouse.click(place["x"] + place["width"] * 0.5, place["y"] + 60)
     page.wait_for_selector(".ended-at tr.selectable")

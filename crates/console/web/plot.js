@@ -48,8 +48,17 @@ export class Plot extends Component {
       former.range.join() !== this.props.range.join()
     ) {
       this.plot.setData(this.data(), false);
+      this.plot.setLegend(null, false);
       this.scale();
     }
+  }
+
+  /** Text of the legend for a series of uPlot, of which the first is the time. */
+  legendText(place, index) {
+    const { format, series, stacked } = this.props;
+    const { values } = stacked ? series.at(-place) : series[place - 1];
+    if (index === null || index === undefined) return format(values.findLast((known) => known !== null) ?? null);
+    return format(values[index]);
   }
 
   data() {
@@ -86,7 +95,7 @@ export class Plot extends Component {
     const { format, series, stacked } = this.props;
     const ordered = stacked ? series.toReversed() : series;
     const bands = stacked ? ordered.slice(1).map((_, index) => ({ series: [index + 1, index + 2] })) : undefined;
-    const line = ({ label, colour: name, dash, values }) => ({
+    const line = ({ label, colour: name, dash }) => ({
       label,
       stroke: colour(name),
       width: stacked ? 1 : 1.75,
@@ -96,8 +105,7 @@ export class Plot extends Component {
       spanGaps: false,
       // A stacked layer ends at the sum of the layers; the legend shows its own value.
       // Away from the cursor, it shows the latest value.
-      value: (_, value, __, index) =>
-        format(index === null || index === undefined ? (values.findLast((known) => known !== null) ?? null) : values[index]),
+      value: (_, __, place, index) => this.legendText(place, index),
     });
     this.plot = new uPlot(
       {

@@ -104,7 +104,7 @@ export class Store {
       for (const [interval, values] of old.intervals)
         if (!present.intervals.has(interval)) present.intervals.set(interval, values);
     }
-    // Intervals before the start of the process belong to nobody.
+    // Intervals before the start of the process have no values.
     const start = this.gapBefore ? Math.floor(this.gapBefore / 1000 / this.intervalSeconds) : 0;
     this.#cover(Math.max(history.first_interval, start), history.last_interval);
     this.#forget();
