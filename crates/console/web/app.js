@@ -194,7 +194,7 @@ function Banners({ live, recovery }) {
       ? ` The process restarted at ${clock(recovery.restarted)}; values from before are of the former process.`
       : '';
     banners.push(html`<div class="banner note" role="status">
-      Connected again after ${age(recovery.silence)} without data.${restart}</div>`);
+      Reports arrive again after ${age(recovery.silence)} without data.${restart}</div>`);
   }
   if (store.ready && store.groupsLeftOut > 0) {
     banners.push(html`<div class="banner quiet">
