@@ -62,11 +62,13 @@ def crowd(browser, _):
 
 def reconnect(browser, _):
     with Mock() as mock:
-        page = browser.open(f"{mock.address}#now")
+        page = browser.open(f"{mock.address}#now", width=400, height=850)
         wait_live(page)
         mock.act("cut?seconds=5")
         page.wait_for_selector(".banner.warning")
         eventually(lambda: _contains(page, ".banner.warning", "No data for 3 s"))
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert page.inner_text(".live-mark") == "not live"
         wait_live(page)
         assert "without data" in page.inner_text(".banner.note")
         page.wait_for_timeout(1500)
