@@ -16,6 +16,7 @@ const TYPES: [(&str, &str); 8] = [
     ("txt", "text/plain; charset=utf-8"),
 ];
 
+#[expect(clippy::disallowed_methods, reason = "cargo passes its settings in the environment")]
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=web");
     let mut files = Vec::new();

@@ -5,6 +5,7 @@
 //! pages, so this module does not depend on the parts that the pages show.
 
 mod access;
+mod connection;
 mod console;
 mod drain;
 mod fair_limit;
@@ -20,9 +21,9 @@ pub use pieces::Pieces;
 pub use stats::{Objective, Stats, StatsReading};
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,9 +34,10 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
 use self::access::{Access, Denial};
+use self::connection::AdminConnection;
 use self::console::ConsoleEndpoint;
 use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
@@ -45,7 +47,6 @@ use self::runbooks::runbook;
 use tokengauge_console::assets::Asset;
 use tokengauge_listen::WriteTimeout;
 use tokengauge_telemetry::prometheus::Format;
-use tokengauge_types::sync::lock;
 
 /// Maximum number of connections to the admin port. Scrapers, probes and a few people need about ten. Addresses share
 /// the limit fairly, so one client cannot lock out the kubelet. This limit and [`MAX_WAITING_CONNECTIONS`] together
@@ -168,12 +169,7 @@ impl Admin {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    let connection = Arc::new(AdminConnection {
-                        peer: peer.ip().to_canonical(),
-                        displaced: Arc::default(),
-                        permit: Mutex::default(),
-                        page_permit: Mutex::default(),
-                    });
+                    let connection = Arc::new(AdminConnection::new(peer.ip().to_canonical()));
                     connection.hold_permit(&limit);
                     tokio::spawn(serve_connection(stream, connection, Arc::clone(&self.state)));
                 }
@@ -211,38 +207,6 @@ async fn serve_connection(
             tracing::debug!("admin connection closed in favour of another client");
         }
     }
-}
-
-/// An open connection and the permits that it holds.
-#[derive(Debug)]
-struct AdminConnection {
-    peer: IpAddr,
-    /// Notified when another client takes over a permit of this connection. The connection is then closed.
-    displaced: Arc<Notify>,
-    /// The permit of this connection: one of [`MAX_CONNECTIONS`], or of [`MAX_WAITING_CONNECTIONS`] during a wait for a
-    /// drain.
-    permit: Mutex<Option<Permit>>,
-    /// The permit for the page in the response. Held until the next request, which shows that the client has read the
-    /// page.
-    page_permit: Mutex<Option<Permit>>,
-}
-
-impl AdminConnection {
-    fn hold_permit(&self, limit: &FairLimit) {
-        replace(&self.permit, Some(limit.acquire(self.peer, &self.displaced)));
-    }
-
-    fn hold_page_permit(&self, limit: &FairLimit) {
-        replace(&self.page_permit, Some(limit.acquire(self.peer, &self.displaced)));
-    }
-
-    fn release_page_permit(&self) {
-        replace(&self.page_permit, None);
-    }
-}
-
-fn replace(held: &Mutex<Option<Permit>>, permit: Option<Permit>) {
-    *lock(held) = permit;
 }
 
 #[derive(Clone, Copy)]

@@ -11,6 +11,7 @@ use crate::config::Config;
 use tokengauge_console::document::{Snapshot, Text};
 use tokengauge_console::requests::RequestQuery;
 use tokengauge_console::{ProcessFacts, Readings, Recorder, Settings, SnapshotBuilder};
+use tokengauge_measure::slo;
 use tokengauge_observe::{ConsoleReading, InFlightRequests, Observer};
 use tokengauge_types::clock;
 use tokengauge_types::sync::lock;
@@ -58,14 +59,24 @@ fn read_snapshot(observer: &Observer, builder: &Mutex<SnapshotBuilder>) -> Optio
 
 fn readings(reading: ConsoleReading) -> Readings {
     let ConsoleReading { recorded, load, slos, streams, engines } = reading;
+    let hides_names = recorded.settings.hide_names;
     Readings {
-        slo_objects: slos.iter().map(|slo| object(&Objective::from_reading(slo))).collect(),
+        slo_objects: slos.iter().map(|slo| slo_object(slo, hides_names)).collect(),
         engines: engines.iter().map(value).collect(),
         recorded,
         load,
         slos,
         streams,
     }
+}
+
+/// Returns the object of `/slo`. The scope of an SLO can have the name of a tenant.
+fn slo_object(slo: &slo::Reading, hides_names: bool) -> Map<String, Value> {
+    let mut object = object(&Objective::from_reading(slo));
+    if hides_names && let Some(Value::Object(scope)) = object.get_mut("scope") {
+        scope.remove("tenant");
+    }
+    object
 }
 
 fn value(document: &impl serde::Serialize) -> Value {

@@ -36,33 +36,34 @@ pub struct Histogram {
     /// Index of the bucket `counts[0]`.
     first: i32,
     counts: Vec<u32>,
-    count: u64,
     sum: f64,
     zero: u64,
 }
 
 impl Histogram {
     /// Counts `value` `times` times. Ignores values that are negative or not finite.
+    #[inline]
     pub fn record(&mut self, value: f64, times: u32) {
-        if !value.is_finite() || value < 0.0 {
-            return;
-        }
-        self.count += u64::from(times);
-        self.sum += value * f64::from(times);
-        if value == 0.0 {
-            self.zero += u64::from(times);
-        } else {
+        if value > 0.0 && value < f64::INFINITY {
+            self.sum += value * f64::from(times);
             self.add(bucket_index(value), times);
+        } else if value == 0.0 {
+            self.record_zero(times);
         }
     }
 
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
+    /// Counts the value 0 `times` times.
+    pub fn record_zero(&mut self, times: u32) {
+        self.zero += u64::from(times);
+    }
+
+    /// Returns the number of values.
+    pub fn count(&self) -> u64 {
+        self.zero + self.counts.iter().map(|times| u64::from(*times)).sum::<u64>()
     }
 
     /// Adds the values of `data`.
     pub fn merge(&mut self, data: &HistogramData) {
-        self.count += data.count;
         self.sum += data.sum;
         self.zero += data.zero;
         for (index, times) in &data.buckets {
@@ -73,9 +74,10 @@ impl Histogram {
     /// Returns the histogram as a document has it. `None` if it is empty.
     pub fn data(&self) -> Option<HistogramData> {
         let buckets = (self.first..).zip(&self.counts).filter(|(_, times)| **times > 0);
-        (!self.is_empty()).then(|| HistogramData {
+        let count = self.count();
+        (count > 0).then(|| HistogramData {
             scale: SCALE,
-            count: self.count,
+            count,
             sum: rounded(self.sum),
             zero: self.zero,
             buckets: buckets.map(|(index, times)| (index, u64::from(*times))).collect(),

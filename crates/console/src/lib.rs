@@ -20,7 +20,7 @@ mod slos;
 mod snapshot;
 mod ticks;
 
-pub use history::GroupId;
+pub use history::{ChunkSample, GroupId};
 pub use readings::Readings;
 pub use recorder::{EndedRequest, Recorder, RecorderReading, Settings};
 pub use snapshot::{ProcessFacts, SnapshotBuilder};

@@ -11,7 +11,7 @@ use crate::document::{
     Text, TokenCount, Tokens,
 };
 use crate::history::{
-    self, ClockChange, FinishedCall, Gauges, GroupId, GroupNames, History, Timeline,
+    self, ChunkSample, ClockChange, FinishedCall, Gauges, GroupId, GroupNames, History, Timeline,
 };
 use crate::requests::{FinishedRequests, RequestQuery};
 use crate::seconds::seconds;
@@ -115,8 +115,13 @@ impl Recorder {
         self.history.group(&names, self.timeline.interval(at))
     }
 
-    /// Records a measurement of a stream.
+    /// Records the measurements of a chunk.
     #[inline]
+    pub fn record_chunk(&mut self, at: MonotonicInstant, group: GroupId, chunk: &ChunkSample) {
+        self.history.record_chunk(group, self.timeline.interval(at), chunk);
+    }
+
+    /// Records a measurement that is not part of a chunk.
     pub fn record_sample(&mut self, at: MonotonicInstant, group: GroupId, sample: LiveSample) {
         self.history.record_sample(group, self.timeline.interval(at), sample);
     }
@@ -170,8 +175,8 @@ impl Recorder {
         slos: &[&Label],
     ) -> RecorderReading {
         if self.timeline.follow(at, wall) == ClockChange::Back {
-            self.history.clear();
             self.gauged = self.timeline.interval(at);
+            self.history.clear(self.gauged);
         }
         let now = self.timeline.unix_ms(at);
         let mut settings = self.settings.clone();

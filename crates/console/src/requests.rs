@@ -1,5 +1,6 @@
 //! Finished requests: the latest ones, and the notable ones of the last 15 minutes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -97,6 +98,7 @@ impl FinishedRequests {
                 result.left_out += 1;
             }
         }
+        result.items.sort_by_key(|request| (Reverse(request.ended_unix_ms), Reverse(request.id)));
         result
     }
 }

@@ -59,7 +59,7 @@ pub struct Interval {
     /// Part of the input that was read from a cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cached_input_tokens: u64,
-    /// Output tokens: of streams when they were generated, of other calls at their end.
+    /// Output tokens when they arrived: of streams when they were generated, of other calls with the response.
     #[serde(skip_serializing_if = "is_zero")]
     pub output_tokens: u64,
     /// Part of `output_tokens` that was estimated, because no tokenizer of the model is available.

@@ -8,7 +8,7 @@ use crate::histogram::Histogram;
 use crate::seconds::{rounded, seconds};
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Call, Outcome, Record};
-use tokengauge_measure::timing::{Stage, Stages};
+use tokengauge_measure::timing::{LiveSample, Stage, Stages};
 use tokengauge_types::event::ErrorSource;
 
 const UNAUTHORIZED: u16 = 401;
@@ -42,6 +42,44 @@ pub struct FinishedCall<'a> {
     pub call: &'a Call,
     /// Cost in the currency of the history, and whether it follows from tokens that the provider did not report.
     pub cost: Option<(f64, bool)>,
+}
+
+/// Measurements of the chunks in one event of a stream, which arrived at the same instant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChunkSample {
+    pub tokens: u64,
+    /// Part of `tokens` that was estimated.
+    pub estimated: u64,
+    latency: Duration,
+    /// Number of tokens that `latency` is recorded for.
+    latency_tokens: u32,
+    /// Number of tokens with the latency 0, because they arrived together with earlier ones.
+    immediate_tokens: u32,
+}
+
+impl ChunkSample {
+    #[inline]
+    pub fn add(&mut self, sample: LiveSample) {
+        match sample {
+            LiveSample::Tokens { tokens, source, .. } => {
+                self.tokens += u64::from(tokens);
+                self.estimated += if source == Source::Estimated { u64::from(tokens) } else { 0 };
+            }
+            LiveSample::InterToken { latency, tokens } if latency.is_zero() => {
+                self.immediate_tokens += tokens;
+            }
+            LiveSample::InterToken { latency, tokens } => {
+                self.latency = latency;
+                self.latency_tokens += tokens;
+            }
+            LiveSample::Standard { .. }
+            | LiveSample::InterChunk { .. }
+            | LiveSample::ChunkTokens { .. }
+            | LiveSample::OutputChunk { .. }
+            | LiveSample::Stalled(_)
+            | LiveSample::Resumed(_) => {}
+        }
+    }
 }
 
 impl RecordedInterval {
@@ -82,6 +120,19 @@ impl RecordedInterval {
         }
     }
 
+    /// Records the measurements of a chunk.
+    #[inline]
+    pub fn record_chunk(&mut self, chunk: &ChunkSample) {
+        self.counts.output_tokens += chunk.tokens;
+        self.counts.estimated_output_tokens += chunk.estimated;
+        if chunk.latency_tokens > 0 {
+            self.latency.record(chunk.latency.as_secs_f64(), chunk.latency_tokens);
+        }
+        if chunk.immediate_tokens > 0 {
+            self.latency.record_zero(chunk.immediate_tokens);
+        }
+    }
+
     /// Records the inter-token latency of `tokens` tokens.
     pub fn record_latency(&mut self, latency: Duration, tokens: u32) {
         self.latency.record(latency.as_secs_f64(), tokens);
@@ -94,7 +145,7 @@ impl RecordedInterval {
         self.counts.stalled = gauges.stalled;
     }
 
-    /// Records a call that ended. The output tokens of a stream are already recorded.
+    /// Records a call that ended. Its output tokens are already recorded.
     pub fn record_end(&mut self, finished: FinishedCall<'_>) {
         let FinishedCall { record, call, cost } = finished;
         let counts = &mut self.counts;
@@ -117,12 +168,6 @@ impl RecordedInterval {
         if let Some(usage) = call.usage {
             counts.input_tokens += usage.input.unwrap_or(0);
             counts.cached_input_tokens += usage.cache_read.unwrap_or(0);
-        }
-        if !call.streamed
-            && record.websocket.is_none()
-            && let Some(output) = &call.output
-        {
-            self.record_output(output.counted, output.counted_source.unwrap_or(Source::Estimated));
         }
         add_stages(&mut self.counts.stages, &record.stages);
         self.record_times(record, call);

@@ -5,7 +5,7 @@
 mod interval;
 mod timeline;
 
-pub use interval::{FinishedCall, Gauges, RecordedInterval, add_stages};
+pub use interval::{ChunkSample, FinishedCall, Gauges, RecordedInterval, add_stages};
 pub use timeline::{ClockChange, INTERVAL, Timeline, WINDOW_INTERVALS};
 
 use std::collections::VecDeque;
@@ -72,8 +72,10 @@ pub struct History {
 struct GroupHistory {
     number: u64,
     names: GroupNames,
-    /// Intervals with an event, oldest first.
-    intervals: VecDeque<RecordedInterval>,
+    /// The newest interval, which is usually the current one.
+    newest: RecordedInterval,
+    /// Former intervals with an event, oldest first.
+    former: VecDeque<RecordedInterval>,
 }
 
 impl History {
@@ -94,7 +96,7 @@ impl History {
         };
         let number = self.created;
         self.created += 1;
-        let history = GroupHistory { number, names: names.clone(), intervals: VecDeque::new() };
+        let history = GroupHistory::new(number, names.clone(), interval);
         if let Some(former) = self.slots.get_mut(slot) {
             self.ids.remove(&former.names);
             *former = history;
@@ -109,20 +111,26 @@ impl History {
 
     /// Returns a slot whose group had no event in the window before `interval`.
     fn idle_slot(&self, interval: u64) -> Option<usize> {
-        let is_idle = |group: &GroupHistory| {
-            group.intervals.back().is_none_or(|it| it.number() + WINDOW_INTERVALS < interval)
-        };
+        let is_idle = |group: &GroupHistory| group.newest.number() + WINDOW_INTERVALS < interval;
         self.slots.iter().position(is_idle)
     }
 
     /// Returns one interval of a group. `None` if the group has lost its slot, or if the interval is too old.
+    #[inline]
     pub fn interval(&mut self, id: GroupId, number: u64) -> Option<&mut RecordedInterval> {
         let group = self.slots.get_mut(id.slot).filter(|group| group.number == id.number)?;
         group.interval(number)
     }
 
-    /// Records a measurement of a stream.
+    /// Records the measurements of a chunk.
     #[inline]
+    pub fn record_chunk(&mut self, id: GroupId, number: u64, chunk: &ChunkSample) {
+        if let Some(interval) = self.interval(id, number) {
+            interval.record_chunk(chunk);
+        }
+    }
+
+    /// Records a measurement of a stream.
     pub fn record_sample(&mut self, id: GroupId, number: u64, sample: LiveSample) {
         match sample {
             LiveSample::Tokens { tokens, source, .. } => {
@@ -163,12 +171,15 @@ impl History {
         };
         for group in &mut self.slots {
             group.drop_before(first);
-            let open = group.intervals.back_mut().filter(|it| it.number() >= current);
-            if let Some(open) = open.map(|it| (it.number(), it.document())) {
-                reading.current.push(group.names.document(group.number, vec![open]));
+            if group.newest.number() >= current {
+                let open = vec![(group.newest.number(), group.newest.document())];
+                reading.current.push(group.names.document(group.number, open));
             }
-            let complete = group.intervals.iter_mut().filter(|it| it.number() < current);
-            let intervals: Vec<_> = complete.map(|it| (it.number(), it.document())).collect();
+            let GroupHistory { newest, former, .. } = group;
+            let complete = former.iter_mut().chain([newest]);
+            let complete = complete.filter(|it| (first..current).contains(&it.number()));
+            let mut intervals: Vec<_> = complete.map(|it| (it.number(), it.document())).collect();
+            intervals.retain(|(_, it)| **it != document::Interval::default());
             if !intervals.is_empty() {
                 reading.history.groups.push(group.names.document(group.number, intervals));
             }
@@ -177,10 +188,11 @@ impl History {
         reading
     }
 
-    /// Forgets everything, because the clock was set back.
-    pub fn clear(&mut self) {
+    /// Forgets everything, because the clock was set back to the interval `current`.
+    pub fn clear(&mut self, current: u64) {
         for group in &mut self.slots {
-            group.intervals.clear();
+            group.former.clear();
+            group.newest = RecordedInterval::new(current);
         }
     }
 }
@@ -211,39 +223,48 @@ impl GroupNames {
 }
 
 impl GroupHistory {
-    #[inline]
-    fn interval(&mut self, number: u64) -> Option<&mut RecordedInterval> {
-        let is_last = self.intervals.back().is_some_and(|last| last.number() == number);
-        if !is_last {
-            return self.other_interval(number);
-        }
-        let last = self.intervals.back_mut()?;
-        last.mark_changed();
-        Some(last)
+    fn new(number: u64, names: GroupNames, interval: u64) -> Self {
+        let (newest, former) = (RecordedInterval::new(interval), VecDeque::new());
+        Self { number, names, newest, former }
     }
 
-    /// Returns an interval that is new, or that a late event belongs to.
+    #[inline]
+    fn interval(&mut self, number: u64) -> Option<&mut RecordedInterval> {
+        if self.newest.number() != number {
+            return self.other_interval(number);
+        }
+        self.newest.mark_changed();
+        Some(&mut self.newest)
+    }
+
+    /// Begins a new interval, or returns the one that a late event belongs to.
+    #[cold]
     fn other_interval(&mut self, number: u64) -> Option<&mut RecordedInterval> {
-        let newest = self.intervals.back().map_or(0, RecordedInterval::number).max(number);
-        self.drop_before((newest + 1).saturating_sub(WINDOW_INTERVALS + 1));
+        let newest = self.newest.number();
+        if number > newest {
+            let former = std::mem::replace(&mut self.newest, RecordedInterval::new(number));
+            self.former.push_back(former);
+            self.drop_before(number.saturating_sub(WINDOW_INTERVALS));
+            return Some(&mut self.newest);
+        }
         if number + WINDOW_INTERVALS < newest {
             return None;
         }
-        let place = match self.intervals.binary_search_by_key(&number, RecordedInterval::number) {
+        let place = match self.former.binary_search_by_key(&number, RecordedInterval::number) {
             Ok(place) => place,
             Err(place) => {
-                self.intervals.insert(place, RecordedInterval::new(number));
+                self.former.insert(place, RecordedInterval::new(number));
                 place
             }
         };
-        let interval = self.intervals.get_mut(place)?;
+        let interval = self.former.get_mut(place)?;
         interval.mark_changed();
         Some(interval)
     }
 
     fn drop_before(&mut self, first: u64) {
-        while self.intervals.front().is_some_and(|interval| interval.number() < first) {
-            self.intervals.pop_front();
+        while self.former.front().is_some_and(|interval| interval.number() < first) {
+            self.former.pop_front();
         }
     }
 }

@@ -4,23 +4,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::exchange::ObservedExchange;
 use crate::in_flight::deadlines::Deadlines;
-use tokengauge_console::{ChunkTicks, GroupId, Recorder};
+use tokengauge_console::{ChunkSample, ChunkTicks, GroupId, Recorder};
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Load, ModelId, ModelKey, RequestPhase, RouteKey};
 use tokengauge_measure::record::{Call, Outcome, Record, WarmupState};
 use tokengauge_measure::slo::SloTracker;
-use tokengauge_measure::timing::{LiveSample, PauseDetector, StallClock};
+use tokengauge_measure::timing::{LiveSample, PauseDetector};
 use tokengauge_telemetry::{Instruments, LiveInstruments};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    BodyWaitState, Ending, ErrorSource, ExchangeId, MIN_BACKPRESSURE, ObserverEvent, WaitingFor,
+    BodyWaitState, Ending, ErrorSource, MIN_BACKPRESSURE, ObserverEvent, WaitingFor,
 };
-use tokengauge_types::label::{Label, Name};
+use tokengauge_types::label::Label;
 
 /// Maximum time between two periodic checks of a request. Limits how late a stall is reported if the client or this
 /// process caused less delay than the last check assumed.
@@ -70,8 +68,7 @@ pub(super) struct SeriesInstruments {
 }
 
 impl SeriesInstruments {
-    /// Records a measurement in metrics and in the console's history.
-    #[inline]
+    /// Records a measurement that is not part of a chunk, in metrics and in the console's history.
     fn record(&self, at: MonotonicInstant, sample: LiveSample, console: Option<&mut Recorder>) {
         self.live.record(sample);
         if let (Some(group), Some(console)) = (self.group, console) {
@@ -87,8 +84,8 @@ pub(super) struct Transition {
     pub(super) after: RequestPhase,
     was_stream_over: bool,
     pub(super) is_stream_over: bool,
-    /// Number of output tokens in the event.
-    pub(super) tokens: u64,
+    /// Output tokens in the event.
+    pub(super) chunk: ChunkSample,
     /// Time in which the client did not read, as the event reports it.
     pub(super) backpressure: Duration,
     /// Body bytes that were not parsed because of a limit or the memory budget.
@@ -202,33 +199,29 @@ impl ActiveRequest {
         at: MonotonicInstant,
         event: ObserverEvent,
         bytes: &[u8],
-        console: Option<&mut Recorder>,
     ) -> Transition {
         let backpressure = event.backpressure();
         let is_gap = matches!(event, ObserverEvent::Gap { .. });
         let is_response_head = matches!(event, ObserverEvent::ResponseHead(_));
-        let (mut tokens, mut stalls) = (0, Vec::new());
+        let (mut chunk, mut stalls) = (ChunkSample::default(), Vec::new());
         let Self { exchange, live, early_samples, .. } = self;
         let had_token = exchange.timestamps.token.is_some();
-        let mut console = console;
         let applied = catch_unwind(AssertUnwindSafe(|| {
             exchange.apply(at, event, bytes, &mut |sample| {
-                if let LiveSample::Tokens { tokens: more, .. } = sample {
-                    tokens += u64::from(more);
-                }
+                chunk.add(sample);
                 match (live.as_ref(), sample) {
                     (_, LiveSample::Stalled(_) | LiveSample::Resumed(_)) => stalls.push(sample),
-                    (Some(series), _) => series.record(at, sample, console.as_deref_mut()),
+                    (Some(series), _) => series.live.record(sample),
                     (None, _) => early_samples.push(sample),
                 }
             });
         }));
         if applied.is_err() {
             exchange.abort();
-            (tokens, stalls) = (0, Vec::new());
+            (chunk, stalls) = (ChunkSample::default(), Vec::new());
         }
-        self.tokens += tokens;
-        if !had_token && tokens > 0 {
+        self.tokens += chunk.tokens;
+        if !had_token && chunk.tokens > 0 {
             self.first_tokens = self.tokens;
         }
         Transition {
@@ -236,7 +229,7 @@ impl ActiveRequest {
             after: exchange.state(),
             was_stream_over: self.is_stream_over,
             is_stream_over: exchange.is_stream_over(),
-            tokens,
+            chunk,
             backpressure,
             unread_bytes: exchange.take_unread_bytes(),
             is_gap,
@@ -245,17 +238,24 @@ impl ActiveRequest {
         }
     }
 
-    /// Counts output tokens that have just arrived in the throughput of the model. Before the labels are known,
+    /// Counts output tokens that have just arrived in the throughput of the model and in the console's history. Before the labels are known,
     /// [`bind`](Self::bind) counts them.
     #[inline]
-    pub(super) fn count_output(&self, at: MonotonicInstant, tokens: u64, load: &mut Load) {
+    pub(super) fn count_output(
+        &self,
+        at: MonotonicInstant,
+        chunk: &ChunkSample,
+        load: &mut Load,
+        console: Option<&mut Recorder>,
+    ) {
+        let Some(series) = self.live.as_ref().filter(|_| chunk.tokens > 0) else { return };
+        if let (Some(console), Some(group)) = (console, series.group) {
+            console.record_chunk(at, group, chunk);
+        }
         let arrives =
             self.exchange.timestamps.token.is_some() || self.exchange.websocket().is_some();
-        if tokens > 0
-            && let Some(series) = self.live.as_ref().filter(|_| arrives)
-            && let Some(model) = load.model(series.model_id)
-        {
-            model.output(at, tokens);
+        if arrives && let Some(model) = load.model(series.model_id) {
+            model.output(at, chunk.tokens);
         }
     }
 
@@ -385,36 +385,6 @@ impl ActiveRequest {
         record
     }
 
-    pub(super) fn view(&self, at: MonotonicInstant) -> StreamView {
-        let timestamps = &self.exchange.timestamps;
-        let head = &self.exchange.request_head;
-        let last = timestamps.last.unwrap_or(timestamps.accept);
-        let rate = timestamps.token.zip(timestamps.last).and_then(|(token, last)| {
-            let seconds = last.since(token).as_secs_f64();
-            #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
-            (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
-        });
-        StreamView {
-            request_number: self.exchange.id,
-            route: head.route.name.clone(),
-            path: head.path.clone(),
-            model: self.exchange.model().cloned(),
-            phase: self.state,
-            age_seconds: at.since(timestamps.accept).as_secs_f64(),
-            time_to_first_token_seconds: timestamps
-                .time_to_first_token()
-                .map(|time| time.as_secs_f64()),
-            tokens: self.tokens,
-            output_tokens_per_second: rate,
-            idle_seconds: at.since(last).as_secs_f64(),
-            stalled: self.exchange.stall_clock().is_some_and(StallClock::is_stalled),
-            waiting_for: match self.body_wait.waiting().0 {
-                WaitingFor::Upstream => "upstream",
-                WaitingFor::Client => "client",
-            },
-        }
-    }
-
     /// Returns the indices of the SLOs whose time limit the request has exceeded since the last call.
     pub(super) fn take_missed_deadlines(
         &mut self,
@@ -435,30 +405,6 @@ impl ActiveRequest {
         let has_token = self.exchange.timestamps.token.is_some();
         self.deadlines.miss(took.saturating_sub(blocked), has_token, slos)
     }
-}
-
-/// A stream as reported by `/streams`. Contains no text of the request or the response.
-#[derive(Clone, Debug, Serialize)]
-pub struct StreamView {
-    pub request_number: ExchangeId,
-    pub route: Label,
-    pub path: Name,
-    pub model: Option<Name>,
-    pub phase: RequestPhase,
-    /// Time since the request headers were received.
-    pub age_seconds: f64,
-    /// Seconds from the request headers to the first token. `null` before the first token.
-    pub time_to_first_token_seconds: Option<f64>,
-    /// Output tokens so far, as counted by the observer.
-    pub tokens: u64,
-    /// Output tokens per second since the first token. `null` before the second chunk with tokens.
-    pub output_tokens_per_second: Option<f64>,
-    /// Seconds since the last token, or since the request headers if no token has arrived.
-    pub idle_seconds: f64,
-    /// Whether the stream has waited for a token for longer than its route's stall threshold.
-    pub stalled: bool,
-    /// The peer that the response body waits for.
-    pub waiting_for: &'static str,
 }
 
 /// Adds the backend's warm-up state to the record. A response that reports a long load time corrects the state at

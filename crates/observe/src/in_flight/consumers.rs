@@ -150,7 +150,8 @@ impl Consumers {
         transition: &Transition,
     ) {
         let instruments = &self.sinks.instruments;
-        let Transition { tokens, backpressure, unread_bytes, .. } = *transition;
+        let Transition { chunk, backpressure, unread_bytes, .. } = transition;
+        let (backpressure, unread_bytes) = (*backpressure, *unread_bytes);
         for stall in &transition.stalls {
             request.record_stall(*stall, instruments);
         }
@@ -174,12 +175,12 @@ impl Consumers {
         }
         (request.state, request.is_stream_over) = (transition.after, transition.is_stream_over);
         // Before `bind`, which also counts the tokens of this event.
-        request.count_output(at, tokens, &mut self.load);
+        request.count_output(at, chunk, &mut self.load, self.console.as_mut());
         if request.live.is_none() && request.exchange.has_final_labels() {
             request.bind(at, &mut self.load, instruments, self.console.as_mut());
         }
         request.report_messages(instruments);
-        request.record_slices(at, tokens, &mut self.slos);
+        request.record_slices(at, chunk.tokens, &mut self.slos);
     }
 
     /// Ends a request. Returns its record, which every consumer has got.

@@ -12,6 +12,7 @@ mod costs;
 mod deadlines;
 mod muted;
 mod settings;
+mod stream_view;
 mod time_slices;
 mod turns;
 
@@ -19,10 +20,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use active_request::StreamView;
 pub use console::ConsoleReading;
 pub use consumers::Sinks;
 pub use settings::ObserverSettings;
+pub use stream_view::StreamView;
 
 use rustc_hash::FxHashMap;
 
@@ -351,7 +352,7 @@ impl InFlightRequests {
             *check_due = at;
         }
         consumers.before_event(at, request, &event);
-        let transition = request.apply_event(at, event, bytes, consumers.console.as_mut());
+        let transition = request.apply_event(at, event, bytes);
         consumers.follow(at, request, &transition);
         request.exchange.turns_mut().is_some()
     }

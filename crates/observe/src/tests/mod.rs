@@ -4,6 +4,7 @@ mod accounting;
 mod answers;
 mod backends;
 mod background;
+mod console;
 mod deadlines;
 mod encodings;
 mod endings;
