@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{Operation, RateLimit, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_measure::record::{
-    Call, ChoiceStatus, Completeness, ConnectionSample, Cost, FinishedChoice, Http, LengthBucket,
-    LengthBuckets, MetricLabels, Network, Outcome, Output, Record, Verdict, WarmupState,
+    Call, ChoiceStatus, Completeness, ConnectionSample, Cost, CostParts, FinishedChoice, Http,
+    LengthBucket, LengthBuckets, MetricLabels, Network, Outcome, Output, Record, Verdict,
+    WarmupState,
 };
 use tokengauge_measure::timing::{Rates, Stalls, Timestamps};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
@@ -209,6 +210,15 @@ pub fn streamed() -> Record {
                 amount: 0.0125,
                 currency: Label::from_trusted("USD"),
                 source: Source::Reported,
+                parts: CostParts {
+                    input: 0.002,
+                    cache_read: 0.001,
+                    cache_write: 0.0005,
+                    cache_write_1h: 0.0005,
+                    output: 0.006,
+                    reasoning: 0.002,
+                    request: 0.0005,
+                },
             }),
             verdicts: vec![(Label::from_trusted("ttft"), Verdict::Good)],
             content: None,

@@ -83,7 +83,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Cost;
+    use crate::record::{Cost, CostParts};
     use crate::testing::stream;
     use tokengauge_llm::count::Source;
     use tokengauge_llm::dialect::Usage;
@@ -98,6 +98,7 @@ mod tests {
             amount: 0.5,
             currency: Label::from_trusted("USD"),
             source: Source::Reported,
+            parts: CostParts::default(),
         });
         record
     }

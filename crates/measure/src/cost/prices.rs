@@ -2,7 +2,7 @@
 
 use crate::cost::billed_tokens::BilledTokens;
 use crate::cost::{Day, PriceResult};
-use crate::record::{Call, Cost, Record};
+use crate::record::{Call, Cost, CostParts, Record};
 use tokengauge_types::label::{GlobPattern, Label};
 
 /// Unit of token prices: a listed price is for a million tokens.
@@ -60,10 +60,12 @@ impl Prices {
         let Some(price) = self.find(record, call) else {
             return PriceResult::Unpriced;
         };
+        let parts = price.times(used);
         PriceResult::At(Cost {
-            amount: price.times(used),
+            amount: parts.sum(),
             currency: price.currency.clone(),
             source,
+            parts,
         })
     }
 
@@ -90,15 +92,18 @@ impl Price {
         (self.model.specificity(), self.provider.is_some())
     }
 
-    fn times(&self, used: BilledTokens) -> f64 {
+    fn times(&self, used: BilledTokens) -> CostParts {
         let cache_write = self.cache_write.unwrap_or(self.input);
-        let tokens = used.uncached * self.input
-            + used.cache_read * self.cache_read.unwrap_or(self.input)
-            + used.cache_write * cache_write
-            + used.cache_write_1h * self.cache_write_1h.unwrap_or(cache_write)
-            + used.output * self.output
-            + used.reasoning * self.reasoning.unwrap_or(self.output);
-        self.request + tokens / MILLION
+        let cost = |tokens: f64, price: f64| tokens * price / MILLION;
+        CostParts {
+            input: cost(used.uncached, self.input),
+            cache_read: cost(used.cache_read, self.cache_read.unwrap_or(self.input)),
+            cache_write: cost(used.cache_write, cache_write),
+            cache_write_1h: cost(used.cache_write_1h, self.cache_write_1h.unwrap_or(cache_write)),
+            output: cost(used.output, self.output),
+            reasoning: cost(used.reasoning, self.reasoning.unwrap_or(self.output)),
+            request: self.request,
+        }
     }
 }
 
@@ -174,6 +179,23 @@ mod tests {
         let exact = 0.6 * 2.0 + 0.3 * 0.5 + 0.1 * 4.0 + 0.15 * 10.0 + 0.05 * 8.0 + 0.25;
         assert!((actual - exact).abs() < 1e-12, "{actual} for {exact}");
         assert_eq!(source, Source::Reported);
+        let PriceResult::At(Cost { amount: sum, parts, .. }) =
+            priced(vec![price.clone()], &record(Some(usage)))
+        else {
+            panic!("no price");
+        };
+        let found = [
+            parts.input,
+            parts.cache_read,
+            parts.cache_write,
+            parts.output,
+            parts.reasoning,
+            parts.request,
+        ];
+        for (found, expected) in found.into_iter().zip([1.2, 0.15, 0.4, 1.5, 0.4, 0.25]) {
+            assert!((found - expected).abs() < 1e-12, "{parts:?}");
+        }
+        assert!((parts.sum() - sum).abs() < 1e-12, "{parts:?}");
         let plain = Price { cache_read: None, cache_write: None, reasoning: None, ..price };
         let (actual, _) = amount(vec![plain], &record(Some(usage)));
         assert!((actual - (2.0 + 2.0 + 0.25)).abs() < 1e-12, "as input, and as output");

@@ -195,6 +195,32 @@ pub struct Cost {
     /// [`Source::Reported`] if the provider reported the tokens, [`Source::Estimated`] if the proxy counted or
     /// estimated them.
     pub source: Source,
+    /// Parts whose sum is the amount.
+    pub parts: CostParts,
+}
+
+/// Parts of a cost, in the currency of the cost. A part without tokens is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CostParts {
+    /// Input that was not read from or written to a cache.
+    pub input: f64,
+    pub cache_read: f64,
+    /// Cache writes except those for an hour.
+    pub cache_write: f64,
+    pub cache_write_1h: f64,
+    /// Output without reasoning.
+    pub output: f64,
+    pub reasoning: f64,
+    /// Fixed price of the request.
+    pub request: f64,
+}
+
+impl CostParts {
+    pub fn sum(&self) -> f64 {
+        let Self { input, cache_read, cache_write, cache_write_1h, output, reasoning, request } =
+            self;
+        input + cache_read + cache_write + cache_write_1h + output + reasoning + request
+    }
 }
 
 label_enum! {

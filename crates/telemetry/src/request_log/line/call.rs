@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::request_log::line::values::{by_modality, finite, given, seconds, some, tally, text};
+use crate::request_log::line::values::{
+    by_modality, finite, given, positive, seconds, some, tally, text,
+};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{self, Api, RateLimit, RateLimits, RequestFacts, TextKind, Timings};
 use tokengauge_measure::record;
@@ -68,7 +70,7 @@ part! {
 
 part! {
     Cost<'a>
-    from record::Cost { amount, currency, source }
+    from record::Cost { amount, currency, source, parts }
     always {
         /// Amount by the price table.
         amount["{currency}"]: f64 = *amount,
@@ -76,6 +78,29 @@ part! {
         currency: &'a str = currency.as_str(),
         /// Whether the tokens were `reported` by the provider, or `estimated`.
         source: &'static str = source.as_str(),
+        /// Parts of the amount. Parts that are 0 are omitted.
+        parts: CostParts = CostParts::new(parts),
+    }
+}
+
+part! {
+    CostParts
+    from record::CostParts { input, cache_read, cache_write, cache_write_1h, output, reasoning, request }
+    known {
+        /// Input that was not read from or written to a cache.
+        input["{currency}"]: f64 = positive(*input),
+        /// Input read from a cache.
+        cache_read["{currency}"]: f64 = positive(*cache_read),
+        /// Input written to a cache, except for an hour.
+        cache_write["{currency}"]: f64 = positive(*cache_write),
+        /// Input written to a cache for an hour.
+        cache_write_1h["{currency}"]: f64 = positive(*cache_write_1h),
+        /// Output without reasoning.
+        output["{currency}"]: f64 = positive(*output),
+        /// Reasoning.
+        reasoning["{currency}"]: f64 = positive(*reasoning),
+        /// Fixed price of the request.
+        request["{currency}"]: f64 = positive(*request),
     }
 }
 

@@ -56,6 +56,11 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+/// Returns an amount unless it is 0.
+pub(super) fn positive(amount: f64) -> Option<f64> {
+    (amount > 0.0).then_some(amount)
+}
+
 pub(super) fn text(name: Option<&Name>) -> Option<&str> {
     name.map(Name::as_str)
 }
