@@ -14,7 +14,7 @@ use serde::de::{
 use serde::{Deserialize, Deserializer};
 
 use super::errors::{ErrorCollector, NodeId, join_path, suggestion};
-use super::spanned::{SPANNED, Spanned};
+use super::spanned::{ONE_OR_MORE, SPANNED, Spanned};
 use super::yaml::{self, Key, Kind, Node};
 
 /// Key of a section that can be switched off.
@@ -188,6 +188,13 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
     ) -> Result<V::Value, Failure> {
         match name {
             SPANNED => visitor.visit_seq(IdThenNode { id: Some(self.node.id), reader: self }),
+            ONE_OR_MORE => match &self.node.kind {
+                Kind::List(_) => self.deserialize_seq(visitor),
+                Kind::Null | Kind::Scalar { .. } | Kind::Section(_) => {
+                    let only = std::slice::from_ref(self.node);
+                    visitor.visit_seq(Items { left: only.iter(), errors: self.errors })
+                }
+            },
             _ => visitor.visit_newtype_struct(self),
         }
     }

@@ -15,8 +15,9 @@ pub(super) fn resolve(file: &mut File, folder: &Path) {
     tls.flat_map(|tls| [&mut tls.certificate, &mut tls.key])
         .chain(upstreams.map(|upstream| &mut upstream.value.ca_file))
         .chain(file.slo_state.as_mut().map(|state| &mut state.path))
-        .chain([&mut file.admin.token_file, &mut file.cost.prices])
+        .chain([&mut file.admin.token_file])
         .flatten()
+        .chain(file.cost.prices.iter_mut().map(|path| &mut path.value))
         .chain(file.tokenizers.values_mut().map(|tokenizer| &mut tokenizer.value))
         .for_each(|path| in_folder(&mut path.0));
     if let Some(Destination::File(path)) =
@@ -42,7 +43,7 @@ admin: {token_file: RELATIVE}
 upstreams: {a: {url: \"http://a\", ca_file: RELATIVE}}
 tokenizers: {\"m-*\": RELATIVE}
 slo_state: {path: RELATIVE}
-cost: {prices: RELATIVE}
+cost: {prices: [RELATIVE]}
 request_log: {path: RELATIVE}
 workload_drift: {baseline: RELATIVE}
 ";
@@ -60,7 +61,7 @@ workload_drift: {baseline: RELATIVE}
     fn the_file_of_this_test_has_all_keys_with_a_path() {
         let page = std::fs::read_to_string("docs/reference/configuration.md").unwrap();
         let is_path = |line: &&str| {
-            ["| path |", "| path or `stdout` |", "| word or path |"]
+            ["| path |", "| path or `stdout` |", "| word or path |", "| path or list of paths |"]
                 .iter()
                 .any(|it| line.contains(it))
         };

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::errors::NodeId;
 
@@ -89,6 +89,43 @@ impl<T> FromIterator<T> for List<T> {
     }
 }
 
+/// Name of the newtype with which [`OneOrMore`] asks the deserializer for a list or a single entry.
+pub(super) const ONE_OR_MORE: &str = "$tokengauge::one_or_more";
+
+/// A list whose only entry can also be written without a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OneOrMore<T>(pub List<T>);
+
+impl<T> Default for OneOrMore<T> {
+    fn default() -> Self {
+        Self(List::from_iter([]))
+    }
+}
+
+impl<T> Deref for OneOrMore<T> {
+    type Target = List<T>;
+
+    fn deref(&self) -> &List<T> {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for OneOrMore<T> {
+    fn deref_mut(&mut self) -> &mut List<T> {
+        &mut self.0
+    }
+}
+
+/// Serializes a single entry without a list, as most files write it.
+impl<T: Serialize> Serialize for OneOrMore<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [only] => only.serialize(serializer),
+            _ => self.0.serialize(serializer),
+        }
+    }
+}
+
 /// Name of the newtype with which [`Spanned`] asks the deserializer for both the id and the value of a node.
 pub(super) const SPANNED: &str = "$tokengauge::spanned";
 
@@ -107,6 +144,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Map<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Contents::<Self>(PhantomData))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let list = Contents::<List<T>>(PhantomData);
+        deserializer.deserialize_newtype_struct(ONE_OR_MORE, list).map(Self)
     }
 }
 

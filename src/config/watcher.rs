@@ -127,7 +127,7 @@ fn files_of(config: &Config) -> Vec<PathBuf> {
         .cost
         .prices
         .iter()
-        .map(|path| &path.0)
+        .map(|path| &path.value.0)
         .chain(tls)
         .chain(authorities)
         .cloned()
@@ -203,6 +203,36 @@ mod tests {
         assert!((input(loaded) - 3.5).abs() < 1e-9, "corrected");
         std::fs::remove_file(&prices).unwrap();
         assert!(watch.load_if_changed().unwrap().is_err(), "deleted");
+    }
+
+    #[test]
+    fn loads_again_when_any_of_several_price_files_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let write = |name: &str, model: &str, input: &str| {
+            let text = format!(
+                "version: 1\ncurrency: USD\nmodels: [{{model: {model}, input: {input}}}]\n"
+            );
+            std::fs::write(path(name), text).unwrap();
+        };
+        write("list.yaml", "m", "1");
+        write("own.yaml", "n", "2");
+        let text = "version: 1\nupstreams: {a: {url: \"http://a\"}}\ncost: {prices: [list.yaml, own.yaml]}\n";
+        std::fs::write(path("c.yaml"), text).unwrap();
+        let inputs = |config: Config| -> Vec<f64> {
+            config.costs.prices.models.iter().map(|price| price.input).collect()
+        };
+        let mut watch = watch(&path("c.yaml"));
+        assert_eq!(inputs(watch.load().unwrap()), [1.0, 2.0]);
+        assert!(watch.load_if_changed().is_none(), "nothing has changed");
+        write("list.yaml", "m", "3");
+        assert_eq!(inputs(watch.load_if_changed().unwrap().unwrap()), [3.0, 2.0]);
+        write("own.yaml", "m", "4");
+        assert_eq!(inputs(watch.load_if_changed().unwrap().unwrap()), [4.0], "own.yaml wins");
+        write("own.yaml", "m", "cheap");
+        let message = watch.load_if_changed().unwrap().unwrap_err().to_string();
+        assert!(message.contains("own.yaml:3:28: models[0].input: \"cheap\" is n"), "{message}");
+        assert!(watch.load_if_changed().is_none(), "an error is reported once");
     }
 
     #[test]

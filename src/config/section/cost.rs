@@ -10,7 +10,7 @@ use super::{Count, Version, check_length, check_name, route};
 use crate::config::deserialize;
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::file;
-use crate::config::spanned::{List, Spanned};
+use crate::config::spanned::{List, OneOrMore, Spanned};
 use crate::config::value::{Currency, FilePath, MoneyAmount};
 use tokengauge_measure::cost::{self, BudgetLimit, Costs, Day, HardwareCost, Prices};
 use tokengauge_types::label::{GlobPattern, Label};
@@ -19,16 +19,31 @@ use tokengauge_types::label::{GlobPattern, Label};
 /// series.
 const MAX_BUDGETS: usize = 256;
 
-/// Maximum number of price entries. Each request is checked against each entry.
+/// Maximum number of price entries in all files. Each request is checked against each entry.
 const MAX_PRICES: usize = 1_000;
+
+/// Maximum number of price files, such as one per provider. Each file is read every 5 s to find changes.
+const MAX_PRICE_FILES: usize = 32;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cost {
-    /// Price file.
-    pub prices: Option<FilePath>,
+    /// Price file, or a list of at most 32 price files. Entries of a later file replace those of earlier files with the
+    /// same model and provider.
+    #[schemars(with = "PricePaths")]
+    pub prices: OneOrMore<FilePath>,
     /// Usage budgets. Usage is counted, never enforced.
     pub budgets: List<Budget>,
+}
+
+/// Schema of `cost.prices`.
+#[derive(JsonSchema)]
+#[schemars(inline, extend("format" = "path or list of paths"))]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only the schema is used")]
+enum PricePaths {
+    One(String),
+    Several(Vec<String>),
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -120,16 +135,34 @@ pub struct Gpu {
     pub currency: Option<Currency>,
 }
 
-/// Resolves budgets and, if `reads_files`, the price file.
+/// Resolves budgets and, if `reads_files`, the price files.
 pub fn resolve(
     cost: &mut Cost,
     routes: &[String],
     reads_files: bool,
     errors: &mut ErrorCollector,
 ) -> Costs {
-    let file = cost.prices.as_ref().filter(|_| reads_files);
-    let prices = file.map(|file| read_prices(&file.0, routes, errors));
-    Costs { prices: prices.unwrap_or_default(), budgets: budgets(cost, routes, errors) }
+    let prices = if reads_files { prices(cost, routes, errors) } else { Prices::default() };
+    Costs { prices, budgets: budgets(cost, routes, errors) }
+}
+
+/// Reads all price files. The entries of a later file replace those of earlier files for the same model and provider,
+/// and the same route.
+fn prices(cost: &Cost, routes: &[String], errors: &mut ErrorCollector) -> Prices {
+    let at = (NodeId::ROOT, "cost.prices");
+    check_length(cost.prices.written_len(), MAX_PRICE_FILES, "price files", at, errors);
+    let mut prices = Prices::default();
+    for Spanned { value: FilePath(path), node } in cost.prices.iter().take(MAX_PRICE_FILES) {
+        let Prices { models, rentals } = read_prices(path, *node, routes, errors);
+        let is_same =
+            |a: &cost::Price, b: &cost::Price| (&a.model, &a.provider) == (&b.model, &b.provider);
+        prices.models.retain(|old| !models.iter().any(|new| is_same(old, new)));
+        prices.rentals.retain(|old| !rentals.iter().any(|new| old.route == new.route));
+        prices.models.extend(models);
+        prices.rentals.extend(rentals);
+    }
+    check_length(prices.models.len(), MAX_PRICES, "prices in all files", at, errors);
+    prices
 }
 
 fn budgets(cost: &mut Cost, routes: &[String], errors: &mut ErrorCollector) -> Vec<cost::Budget> {
@@ -199,13 +232,18 @@ fn pattern(text: &mut String) -> GlobPattern {
     pattern
 }
 
-/// Reads the price file. Each error has its position in the price file.
-fn read_prices(path: &Path, routes: &[String], errors: &mut ErrorCollector) -> Prices {
+/// Reads a price file. Each error has its position in the price file.
+fn read_prices(
+    path: &Path,
+    node: NodeId,
+    routes: &[String],
+    errors: &mut ErrorCollector,
+) -> Prices {
     let bytes = match file::read_bytes(path, file::MAX_CONFIG_BYTES) {
         Ok(bytes) => bytes,
         Err(reason) => {
             let message = format!("{}: {reason}", path.display());
-            errors.add_key(NodeId::ROOT, "cost.prices", message);
+            errors.add(node, message);
             return Prices::default();
         }
     };
@@ -315,6 +353,85 @@ mod tests {
             message.contains("2:16: cost.prices: /nowhere/p.yaml: cannot read the file"),
             "{message}"
         );
+    }
+
+    /// Loads a configuration with these price files.
+    fn loaded(prices: &str) -> Result<Prices, String> {
+        let text = format!("upstreams: {{a: {{url: http://a}}}}\ncost: {{prices: {prices}}}\n");
+        let loaded = load_text(Some(&text), &RunArgs::default(), &|_| None, &Tokenizers::default());
+        loaded.map(|config| config.costs.prices).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn later_price_files_replace_entries_of_the_same_model() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, models: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, format!("currency: USD\nmodels: [{models}]\n")).unwrap();
+            path.display().to_string()
+        };
+        let list =
+            file("list", "{model: m, provider: openai, input: 1}, {model: \"m*\", input: 2}");
+        // Dates do not matter between files: the whole history of the entry is replaced.
+        let own = file("own", "{model: M, provider: openai, input: 3}, {model: m, input: 4}");
+        let inputs =
+            |prices: Prices| -> Vec<f64> { prices.models.iter().map(|it| it.input).collect() };
+        assert_eq!(loaded(&list).map(inputs), Ok(vec![1.0, 2.0]), "a single path");
+        assert_eq!(loaded(&format!("[{list}, {own}]")).map(inputs), Ok(vec![2.0, 3.0, 4.0]));
+        assert_eq!(loaded(&format!("[{own}, {list}]")).map(inputs), Ok(vec![4.0, 1.0, 2.0]));
+        assert_eq!(loaded("[]").map(inputs), Ok(Vec::new()));
+        let message = loaded(&format!("[{list}, /nowhere/p.yaml]")).unwrap_err();
+        assert!(
+            message.contains(": cost.prices[1]: /nowhere/p.yaml: cannot read the file"),
+            "{message}"
+        );
+        let message = loaded("{file: a}").unwrap_err();
+        assert!(message.contains("cost.prices"), "{message}");
+        let many = vec![list; 33].join(", ");
+        let message = loaded(&format!("[{many}]")).unwrap_err();
+        assert!(message.contains("cost.prices") && message.contains("at most 32"), "{message}");
+    }
+
+    /// Returns the starter price lists, with their text.
+    fn starter_lists() -> Vec<(String, String)> {
+        let files = std::fs::read_dir("examples/prices/list").unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        paths
+            .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn every_row_of_the_starter_lists_is_valid_plausible_and_has_a_source() {
+        let lists = starter_lists();
+        assert!(lists.len() >= 8, "one list per provider");
+        for (path, text) in &lists {
+            let prices = loaded(path).unwrap();
+            let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("  - ")).collect();
+            assert_eq!(prices.models.len(), rows.len(), "{path}");
+            assert!(text.contains("tokengauge does not update this file"), "{path}");
+            for (price, row) in prices.models.iter().zip(rows) {
+                let cost::Price { provider, input, cache_read, cache_write, output, .. } = price;
+                let origin = row.split_once("}  # ").expect(row).1;
+                let (day, source) = origin.split_once(' ').expect(row);
+                assert!(day.parse::<Day>().is_ok() && source.starts_with("https://"), "{row}");
+                assert!(provider.is_some(), "{row}");
+                // No model of a list costs more than 500 USD per million input tokens.
+                assert!(*input > 0.0 && *input <= 500.0 && *output <= 1_000.0, "{row}");
+                assert!(*output == 0.0 || *output >= *input, "{row}");
+                assert!(cache_read.is_none_or(|read| read <= *input), "{row}");
+                assert!(cache_write.is_none_or(|write| write >= *input), "{row}");
+                let write = cache_write.unwrap_or(*input);
+                assert!(price.cache_write_1h.is_none_or(|hour| hour >= write), "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_starter_lists_can_be_used_together() {
+        let paths: Vec<String> = starter_lists().into_iter().map(|(path, _)| path).collect();
+        let rows: usize = paths.iter().map(|path| loaded(path).unwrap().models.len()).sum();
+        assert_eq!(loaded(&format!("[{}]", paths.join(", "))).unwrap().models.len(), rows);
     }
 
     fn resolved(text: &str) -> Result<Prices, String> {
