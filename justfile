@@ -80,6 +80,10 @@ reproducible:
 report: build
     .ci/run report
 
+# Check the FOCUS output of `tokengauge report` with the official validator
+focus: build
+    .ci/run focus
+
 # Run the demo: simulated backends, load, proxy and live view in one process
 demo *arguments:
     cargo run --release -- demo {{ arguments }}

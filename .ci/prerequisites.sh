@@ -118,6 +118,25 @@ need_cargo_tool() { # folder crate version, arguments of cargo install
   ) 9>"$lock"
 }
 
+# The validator of FOCUS in an environment of its own, because it needs Python 3.12 and older packages than other stages.
+need_focus() {
+  local wanted folder=$target/focus-venv made=$target/focus-venv/made-from.txt python
+  wanted=$(cat tests/python/focus-requirements.txt)
+  [ -x "$folder/bin/focus-validator" ] && [ "$(cat "$made" 2>/dev/null)" = "$wanted" ] && return
+  for python in python3.13 python3.12 python3; do
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && break
+    python=
+  done
+  if [ -z "$python" ]; then
+    echo "the validator of FOCUS needs Python 3.12 or later"
+    missing_prerequisite
+    return
+  fi
+  rm -rf "$folder" && "$python" -m venv "$folder" || return
+  "$folder/bin/pip" install --quiet --disable-pip-version-check -r tests/python/focus-requirements.txt || return
+  printf '%s\n' "$wanted" >"$made"
+}
+
 # A Python environment with pinned packages, made again when the pins change.
 need_python() {
   local wanted made=$environment/made-from.txt

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
@@ -11,15 +12,17 @@ use super::{write_stderr, write_stdout};
 use crate::config::{self, value::DurationValue};
 use tokengauge_report::compare::Settings;
 use tokengauge_report::dimension::{Dimension, Selector, SelectorError};
+use tokengauge_report::focus;
+use tokengauge_report::period::{self, Bound};
 use tokengauge_report::read::{File, sha256};
 use tokengauge_report::window::Trim;
 use tokengauge_report::{Compare, Request, Side};
 
 /// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
 ///
-/// Reads the files of `request_log` and removes warm-up and ramp-down. Reports output TPS, time to first token,
-/// inter-token latency (time per output token), duration, errors, tokens and cost for each group of requests.
-/// docs/how-to/reports.md has the definitions.
+/// Reads the files of `request_log`. Reports output TPS, time to first token, inter-token latency (time per output
+/// token), duration, errors, tokens and cost for each group of requests. Requests, errors, tokens and cost always cover
+/// the whole log. docs/how-to/reports.md has the definitions.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -28,7 +31,16 @@ pub struct Args {
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
-    /// Group requests by: model, route, variant, tenant, session, conversation, provider, operation, stream,
+    /// Use only requests that started at this time or later: a day (2026-10-31) or a month (2026-10) from midnight UTC, a
+    /// time with its zone (2026-10-31T12:00:00Z), or a duration before now (30d)
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Bound>,
+
+    /// Use only requests that started before this time; same values as --since
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<Bound>,
+
+    /// Group requests by: day and month (UTC), model, route, variant, tenant, session, conversation, provider, operation, stream,
     /// server, outcome, error, input_length_bucket, output_length_bucket
     #[arg(
         long,
@@ -50,13 +62,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub baseline: Vec<PathBuf>,
 
-    /// Ignore the start of the logs: auto (until the load is steady), a time (60s), a number of requests, or none
-    #[arg(long, value_name = "CUT", default_value = "auto", value_parser = parse_trim)]
-    pub warmup: Trim,
+    /// Exclude the start of the logs from speed figures: auto (until the load is steady), a time (60s), a number of
+    /// requests, or none. The default is auto with --compare, --baseline or --accept, and otherwise none
+    #[arg(long, value_name = "CUT", value_parser = parse_trim)]
+    pub warmup: Option<Trim>,
 
-    /// Ignore the end of the logs; same values as --warmup
-    #[arg(long, value_name = "CUT", default_value = "auto", value_parser = parse_trim)]
-    pub ramp_down: Trim,
+    /// Exclude the end of the logs from speed figures; same values and default as --warmup
+    #[arg(long, value_name = "CUT", value_parser = parse_trim)]
+    pub ramp_down: Option<Trim>,
 
     /// Check these limits (YAML). The exit status is 1 if a limit is not met
     #[arg(long, value_name = "FILE")]
@@ -92,12 +105,19 @@ pub struct Pair(Selector, Selector);
 pub enum Format {
     Text,
     Json,
+    /// A row per group
+    Csv,
+    /// Cost as CSV in the format FOCUS 1.2: a row per hour, tenant, provider, model and kind of token
+    Focus,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
   By model and tenant:
     tokengauge report --by model,tenant requests.jsonl requests.jsonl.1
+
+  Cost of a team in October, by day, for a spreadsheet:
+    tokengauge report requests.jsonl* --since 2026-10 --until 2026-11 --where tenant=team-a --by day --format csv
 
   An HTML page of one benchmark run:
     tokengauge report run.jsonl --html run.html
@@ -167,6 +187,8 @@ fn evaluate(args: Args) -> anyhow::Result<ExitCode> {
     write_stdout(&match format {
         Format::Text => tokengauge_report::text::render(&report),
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Format::Csv => tokengauge_report::csv::render(&report),
+        Format::Focus => report.focus.as_ref().map(focus::render).unwrap_or_default(),
     })?;
     // Figures of an incomplete file must not pass a gate.
     Ok(match report.accepted() {
@@ -189,16 +211,22 @@ fn request(args: Args) -> anyhow::Result<Request> {
              add --compare or --baseline"
         );
     }
+    let period = period::range(args.since, args.until, SystemTime::now())?;
+    // Warm-up distorts a decision, but not the answer to what was used.
+    let decides = acceptance.is_some() || !matches!(compare, Compare::Nothing);
+    let trim = |given: Option<Trim>| given.unwrap_or(if decides { Trim::Auto } else { Trim::None });
     let runs = matches!(compare, Compare::Runs);
     let file = |path, side| File { path, side: if runs { side } else { Side::Neither } };
     let baseline = args.baseline.into_iter().map(|path| file(path, Side::A));
     Ok(Request {
         files: baseline.chain(args.files.into_iter().map(|path| file(path, Side::B))).collect(),
         by: args.by,
+        focus: matches!(args.format, Format::Focus),
+        period,
         only: args.only,
         compare,
-        warmup: args.warmup,
-        ramp_down: args.ramp_down,
+        warmup: trim(args.warmup),
+        ramp_down: trim(args.ramp_down),
         settings: Settings {
             seed: args.seed,
             resamples: usize::try_from(args.resamples).unwrap_or(usize::MAX),
@@ -235,16 +263,42 @@ mod tests {
         assert!(args.by.iter().map(Dimension::as_str).eq(["session"]));
         assert_eq!(
             (args.warmup, args.ramp_down),
-            (Trim::Time(Duration::from_secs(60)), Trim::Requests(5))
+            (Some(Trim::Time(Duration::from_secs(60))), Some(Trim::Requests(5)))
         );
         assert!((args.confidence - 0.9).abs() < 1e-12);
         let request = request(args).ok().unwrap();
         assert!(matches!(request.compare, Compare::Within { .. }));
         let defaults = parse("x log").unwrap();
-        assert_eq!((defaults.by.len(), defaults.warmup), (4, Trim::Auto));
+        assert_eq!((defaults.by.len(), defaults.warmup), (4, None));
         let runs = request_of("x new --baseline old");
         let sides: Vec<Side> = runs.files.iter().map(|file| file.side).collect();
         assert_eq!(sides, [Side::A, Side::B]);
+    }
+
+    /// Warm-up and ramp-down are removed only where the user compares or checks limits, or asks for it.
+    #[test]
+    fn removes_warmup_only_to_decide() {
+        let trims = |line| {
+            let request = request_of(line);
+            (request.warmup, request.ramp_down)
+        };
+        let auto = (Trim::Auto, Trim::Auto);
+        assert_eq!(trims("x log"), (Trim::None, Trim::None));
+        assert_eq!(trims("x log --warmup auto"), (Trim::Auto, Trim::None));
+        assert_eq!(trims("x log --compare variant=a,variant=b"), auto);
+        assert_eq!(trims("x log --baseline old"), auto);
+        let kept = trims("x log --baseline old --warmup none --ramp-down 5");
+        assert_eq!(kept, (Trim::None, Trim::Requests(5)));
+    }
+
+    #[test]
+    fn reads_the_period_in_utc() {
+        let period = request_of("x log --since 2026-10 --until 2026-10-31T00:00:00+02:00").period;
+        assert_eq!(period.from, 1_790_812_800_000_000_000);
+        assert_eq!(period.until, 1_793_397_600_000_000_000);
+        let request = request(parse("x log --since 2026-11 --until 2026-10").unwrap());
+        let message = request.err().unwrap().to_string();
+        assert!(message.contains("--since is not before --until"), "{message}");
     }
 
     fn request_of(line: &str) -> Request {
@@ -261,6 +315,8 @@ mod tests {
             "x log --compare variant=a,colour=b",
             "x log --compare variant=a,variant=b --baseline old",
             "x log --warmup soon",
+            "x log --since yesterday",
+            "x log --until 2026-02-30",
             "x log --confidence 2",
             "x log --resamples 1",
         ] {

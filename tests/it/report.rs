@@ -25,7 +25,7 @@ fn log(folder: &Path, name: &str, requests: u64, ttft: f64, tps: f64) -> PathBuf
         let itl = 1.0 / rate;
         writeln!(
             text,
-            r#"{{"time":"2026-01-01T10:{minutes:02}:{seconds:02}.{tenths}Z","request_number":{n},"outcome":"{outcome}","times":{{"first_token":{first},"last":{last},"end":{last}}},"route":{{"name":"main","position":"gateway"}},"identity":{{"variant":"{variant}","session":"s{}"}},"call":{{"complete":"true","labels":{{"model":"m & n","stream":true,"provider":"p","operation":"chat"}},"rates":{{"output":{rate},"time_per_output_token":{itl}}},"usage":{{"input":50,"output":100}},"output":{{"tokens":100,"source":"reported"}},"response":{{"streamed":true,"finish_reasons":["stop"]}},"choices":{{"complete":1}},"cost":{{"amount":0.001,"currency":"USD"}}}}}}"#,
+            r#"{{"time":"2026-01-01T10:{minutes:02}:{seconds:02}.{tenths}Z","request_number":{n},"outcome":"{outcome}","times":{{"first_token":{first},"last":{last},"end":{last}}},"route":{{"name":"main","position":"gateway"}},"identity":{{"variant":"{variant}","session":"s{}"}},"call":{{"complete":"true","labels":{{"model":"m & n","stream":true,"provider":"p","operation":"chat"}},"rates":{{"output":{rate},"time_per_output_token":{itl}}},"usage":{{"input":50,"output":100}},"output":{{"tokens":100,"source":"reported"}},"response":{{"streamed":true,"finish_reasons":["stop"]}},"choices":{{"complete":1}},"cost":{{"amount":0.001,"currency":"USD","source":"reported"}}}}}}"#,
             n % 7
         )
         .unwrap();
@@ -56,7 +56,7 @@ fn limits(folder: &Path, text: &str) -> String {
 fn reports_figures_groups_and_hashes() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path(), "log", 600, 0.2, 50.0);
-    let report = json(&["--warmup", "none", "--ramp-down", "none"], &[&log]);
+    let report = json(&[], &[&log]);
     let all = &report["subjects"][0]["statistics"];
     assert_eq!((&all["requests"], &all["error_rate"]), (&600.into(), &0.1.into()));
     // The rates cycle through 50, 50.5, 51, 51.5 and 52. Every tenth request would have a rate of 52, but it fails.
@@ -80,10 +80,12 @@ fn reports_figures_groups_and_hashes() {
 fn reports_the_steady_state_as_text() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path(), "log", 600, 0.2, 50.0);
-    let output = report(&[], &[&log]);
+    let steady = ["--warmup", "auto", "--ramp-down", "auto"];
+    let output = report(&steady, &[&log]);
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
-        "Steady state: 2026-01-01T10:00:",
+        "Totals (requests, errors, tokens, cost, finish reasons, quality) cover all 600 requests.",
+        "requests that started in the steady state, 2026-01-01T10:00:",
         "MSER-5",
         "m & n",
         "Output TPS (tokens/s)",
@@ -93,10 +95,44 @@ fn reports_the_steady_state_as_text() {
         assert!(text.contains(part), "{part} in {text}");
     }
     let few = self::log(folder.path(), "few", 50, 0.2, 50.0);
-    let output = report(&[], &[&few]);
+    let output = report(&steady, &[&few]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("No steady state was found (fewer than 100 requests)"), "{text}");
+    let text = String::from_utf8(report(&[], &[&log]).stdout).unwrap();
+    assert!(text.contains("All figures cover all 600 requests."), "{text}");
+}
+
+/// The question of finance: the cost of a group in a calendar month, in every format, with and without a gate.
+#[test]
+fn every_format_has_the_totals_of_the_whole_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = log(folder.path(), "log", 600, 0.2, 50.0);
+    let limits = limits(folder.path(), "ttft: {p95: {max: 500ms}}");
+    let page = folder.path().join("page.html");
+    let select = ["--since", "2026-01", "--until", "2026-02", "--by", "month"];
+    for gate in [&[][..], &["--accept", &limits]] {
+        let arguments = [&select[..], gate].concat();
+        let json = json(&arguments, &[&log]);
+        assert_eq!(json["groups"][0]["statistics"]["cost"]["USD"]["total"], 0.6);
+        assert_eq!(json["groups"][0]["statistics"]["outcomes"]["error"], 60);
+        let html = ["--html", page.to_str().unwrap()];
+        let text = report(&[&arguments[..], &html].concat(), &[&log]).stdout;
+        let page = fs::read_to_string(&page).unwrap();
+        for rendered in [String::from_utf8(text).unwrap(), page] {
+            assert!(rendered.contains("0.6000 USD"), "{rendered}");
+        }
+        let csv = report(&[&arguments[..], &["--format", "csv"]].concat(), &[&log]).stdout;
+        let csv = String::from_utf8(csv).unwrap();
+        assert!(csv.contains("\r\n2026-01,600,540,60,0,0,0,0,0.1,30000,"), "{csv}");
+    }
+    let none = report(&["--since", "2027-01"], &[&log]);
+    assert_eq!(none.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(
+        message.contains("the calls of the files started from 2026-01-01T10:00:00"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -212,8 +248,8 @@ fn html_page_is_self_contained_and_escaped() {
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("m &amp; n") && page.contains("&lt;b&gt;"));
     assert!(!page.contains("<b>") && !page.contains("m & n"));
-    // There are six panels over time, and one of throughput against concurrency.
-    assert_eq!(page.matches("<svg").count(), 7);
+    // There are seven panels over time, and one of throughput against concurrency.
+    assert_eq!(page.matches("<svg").count(), 8);
     for outside in
         ["<script", "<link", "<img", "src=", "href=", "url(", "@import", "http:", "https:"]
     {

@@ -94,7 +94,11 @@ def write(folder, lines, seed):
             rates = '"output":%r,"time_per_output_token":%r' % (rate, 1 / rate) if stream and outcome != "error" else ""
             start = ORIGIN * 10**9 + n * gap + int(chance() * gap)
             quality = "complete" if chance() < 0.97 else "empty"
-            cost = ',"cost":{"amount":%r,"currency":"%s"}' % (outputs * 1e-5, "USD" if model[0] == "g" else "EUR")
+            cost = ',"cost":{"amount":%r,"currency":"%s","source":"%s"}' % (
+                outputs * 1e-5,
+                "USD" if model[0] == "g" else "EUR",
+                "estimated" if n % 10 == 4 else "reported",
+            )
             route = "main" if chance() < 0.8 else "side"
             out.write(
                 LINE
@@ -158,7 +162,7 @@ def row(line, call):
             "reasoning": usage.get("reasoning"),
             "cached": usage["cache_read"],
         },
-        "cost": (cost["currency"], cost["amount"]) if cost else None,
+        "cost": (cost["currency"], cost["amount"], cost["source"]) if cost else None,
         "finish": next(iter(call["response"].get("finish_reasons", [])), None),
         "quality": next(iter(call["choices"])),
         "bands": (band(usage["input"]), band(call["output"]["tokens"])),
@@ -220,6 +224,16 @@ def spread(slices, begin, end, amount):
         slices[place] += amount * (upper - max(begin, place)) / (end - begin)
 
 
+class Window:
+    """The times at which the requests start that the speed figures cover."""
+
+    def __init__(self, begin, until):
+        self.begin, self.until = begin, until
+
+    def __contains__(self, start):
+        return self.begin <= start < self.until
+
+
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -238,14 +252,15 @@ def summary(values):
     return {"n": len(values), "mean": math.fsum(values) / len(values), **result}
 
 
-def statistics(rows):
+def statistics(rows, counted):
+    """Returns the totals of `rows`, and the speed figures of those among them that started in the window."""
     outcomes = collections.Counter(row["outcome"] for row in rows)
     judged = len(rows) - outcomes["cancelled"]
     result = {"requests": len(rows), "outcomes": dict(outcomes)}
     if judged:
         result["error_rate"] = (outcomes["error"] + outcomes["truncated"]) / judged
     for metric in METRICS:
-        found = summary([row[metric] for row in rows if row[metric] is not None])
+        found = summary([row[metric] for row in rows if row["start"] in counted and row[metric] is not None])
         if found:
             result[metric] = found
     result["tokens"] = {}
@@ -256,17 +271,25 @@ def statistics(rows):
     money = collections.defaultdict(list)
     for row in rows:
         if row["cost"]:
-            money[row["cost"][0]].append((row["cost"][1], row["tokens"]["generated"]))
+            money[row["cost"][0]].append((*row["cost"][1:], row["tokens"]["generated"]))
     if money:
         result["cost"] = {}
     for currency, costs in money.items():
-        total = math.fsum(cost for cost, _ in costs)
-        per_million = total / sum(tokens for _, tokens in costs) * 1e6
-        result["cost"][currency] = {"n": len(costs), "total": total, "mean": total / len(costs), "per_million_tokens": per_million}
-    finishes = collections.Counter(row["finish"] for row in rows)
-    result["finish"] = {"n": len(rows), "shares": {name: times / len(rows) for name, times in finishes.items()}}
-    held = collections.Counter(row["quality"] for row in rows)
-    result["quality"] = {"n": len(rows), "shares": {name: held[name] / len(rows) for name in QUALITIES}}
+        total = math.fsum(cost for cost, _, _ in costs)
+        reported = math.fsum(cost for cost, source, _ in costs if source == "reported")
+        result["cost"][currency] = {
+            "n": len(costs),
+            "total": total,
+            "reported": reported,
+            "reported_share": reported / total,
+            "mean": total / len(costs),
+            "per_million_tokens": total / sum(tokens for *_, tokens in costs) * 1e6,
+        }
+    ended = [row for row in rows if row["outcome"] != "cancelled"]
+    finishes = collections.Counter(row["finish"] for row in ended)
+    result["finish"] = {"n": len(ended), "shares": {name: times / len(ended) for name, times in finishes.items()}}
+    held = collections.Counter(row["quality"] for row in ended)
+    result["quality"] = {"n": len(ended), "shares": {name: held[name] / len(ended) for name in QUALITIES}}
     return result
 
 
@@ -342,27 +365,29 @@ def check(result, rows, counts):
     same("window.cut_before", shown["cut_before"], sum(row["start"] < begin for row in rows))
     same("window.cut_after", shown["cut_after"], sum(row["start"] >= until for row in rows))
     print(f"steady state: {shown['from']} to {shown['to']}, {shown['cut_before']} cut before, {shown['cut_after']} after")
+    in_window = Window(begin, until)
     subjects = {subject["name"]: subject for subject in result["subjects"]}
     for name, chosen in (
-        ("all", counted),
-        ("A", [row for row in counted if row["variant"] == "a"]),
-        ("B", [row for row in counted if row["variant"] == "b"]),
+        ("all", rows),
+        ("A", [row for row in rows if row["variant"] == "a"]),
+        ("B", [row for row in rows if row["variant"] == "b"]),
     ):
-        same(f"subjects.{name}", subjects[name]["statistics"], statistics(chosen))
+        same(f"subjects.{name}", subjects[name]["statistics"], statistics(chosen, in_window))
     if found:
         length = (min(until, end) - begin) / 1e9
         same("throughput", subjects["all"]["throughput"]["requests"], len(counted) / length)
     groups = collections.defaultdict(list)
-    for row in counted:
+    for row in rows:
         groups[row["key"]].append(row)
     names = ("model", "route", "variant", "tenant")
     shown = {tuple(group["key"].get(name) for name in names): group["statistics"] for group in result["groups"]}
     same("groups", sorted(shown), sorted(groups))
     for key, chosen in groups.items():
-        same(f"group {key}", shown.get(key), statistics(chosen))
+        same(f"group {key}", shown.get(key), statistics(chosen, in_window))
     measures = {measure["measure"]: measure for measure in result["comparison"]["measures"]}
     for metric in (*METRICS, "error_rate"):
-        agree(measures[metric], metric, *compared(counted, metric, share=metric == "error_rate"))
+        share = metric == "error_rate"
+        agree(measures[metric], metric, *compared(rows if share else counted, metric, share))
 
 
 def agree(measure, metric, sides, counts, error):

@@ -2,17 +2,52 @@
 
 use crate::acceptance::{AcceptanceResult, LimitBasis, LimitResult, Verdict};
 use crate::compare::{Comparison, Interval, Measure, MeasureComparison, StatisticComparison};
+use crate::row::Outcome;
 use crate::statistics::Summary;
-use crate::table::{Statistics, Tokens};
-use crate::{Group, Report, Subject};
+use crate::table::{Cost, Statistics, Tokens};
+use crate::window::Window;
+use crate::{Group, Report, Run, Subject};
 
 /// Maximum number of groups in a table. The JSON report contains all groups.
 pub(super) const MAX_SHOWN_GROUPS: usize = 50;
 /// Text of a cell with an undefined figure.
 const NONE: &str = "–";
+/// Mark of a figure of which a part is estimated.
+pub(super) const ESTIMATED: &str = "≈";
+/// Legend of the column headings and marks.
+pub(super) const LEGEND: &str = "n: number of requests behind a figure. Times, rates and ITL (time per output token) \
+                                 cover successful requests only. errors: rate among requests that were not cancelled. \
+                                 ≈: includes estimates, because the provider did not report all tokens; reported: \
+                                 share of the cost that was computed from reported tokens.";
 
 /// Cells of one row.
 pub(super) type Cells = Vec<String>;
+
+/// Returns the sentences that state which requests the figures of a run cover.
+pub(super) fn coverage(run: &Run) -> Vec<String> {
+    let Run { requests, window, .. } = run;
+    let Window { from, to, length, counted, cut_before, cut_after, method, .. } = window;
+    let totals = "Totals (requests, errors, tokens, cost, finish reasons, quality)";
+    let speed = "Speed figures (TTFT, rates, ITL, duration, throughput)";
+    if let Some(why) = window.not_found {
+        let sentence = format!(
+            "No steady state was found ({why}): all figures cover all {requests} requests."
+        );
+        return vec![sentence];
+    }
+    if cut_before + cut_after == 0 && !window.steady {
+        return vec![format!("All figures cover all {requests} requests.")];
+    }
+    let state = if window.steady { "the steady state, " } else { "" };
+    vec![
+        format!("{totals} cover all {requests} requests."),
+        format!(
+            "{speed} cover {counted} requests that started in {state}{from} to {to} ({length:.1} s): {cut_before} \
+             were cut before, {cut_after} were cut after."
+        ),
+        format!("By {method}."),
+    ]
+}
 
 /// Returns the title and the rows of each table. The first row contains the column headings.
 pub(super) fn sections(report: &Report) -> Vec<(&'static str, Vec<Cells>)> {
@@ -27,6 +62,7 @@ pub(super) fn sections(report: &Report) -> Vec<(&'static str, Vec<Cells>)> {
         "requests",
         "per s",
         "errors",
+        "cancelled",
         "in",
         "out",
         "reasoning",
@@ -35,6 +71,7 @@ pub(super) fn sections(report: &Report) -> Vec<(&'static str, Vec<Cells>)> {
         "for 1h",
         "out/s",
         "cost",
+        "reported",
     ];
     let mut sections = vec![("Requests", table(report, &head, requests))];
     for (title, of, scale) in summaries {
@@ -85,26 +122,48 @@ fn table(
 }
 
 fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
-    let Tokens { generated, input, output: _, reasoning, cached, cache_written, cache_written_1h } =
-        of.tokens;
+    let Tokens {
+        generated,
+        input,
+        input_estimated,
+        output: _,
+        output_estimated,
+        reasoning,
+        cached,
+        cache_written,
+        cache_written_1h,
+    } = of.tokens;
     let throughput = subject.and_then(|subject| subject.throughput);
     let count =
         |tokens: Option<f64>| tokens.map_or_else(undefined, |tokens| format!("{tokens:.0}"));
-    let costs: Vec<String> =
-        of.cost.iter().map(|(currency, cost)| format!("{:.4} {currency}", cost.total)).collect();
+    let all_input = input.into_iter().chain(input_estimated).reduce(|a, b| a + b);
+    let cost = |(currency, cost): (&String, &Cost)| {
+        format!("{}{:.4} {currency}", mark(cost.reported < cost.total), cost.total)
+    };
+    let costs: Vec<String> = of.cost.iter().map(cost).collect();
+    let shares: Vec<String> =
+        of.cost.values().map(|cost| cost.reported_share.map_or_else(undefined, percent)).collect();
+    let join = |cells: Vec<String>| if cells.is_empty() { undefined() } else { cells.join(" + ") };
     vec![
         of.requests.to_string(),
         optional(throughput.map(|throughput| throughput.requests)),
         of.error_rate.map_or_else(undefined, percent),
-        count(input),
-        count(generated),
+        of.outcomes.get(Outcome::Cancelled.as_str()).copied().unwrap_or_default().to_string(),
+        mark(input_estimated.is_some()).to_owned() + &count(all_input),
+        mark(output_estimated.is_some()).to_owned() + &count(generated),
         count(reasoning),
         count(cached),
         count(cache_written),
         count(cache_written_1h),
         optional(throughput.and_then(|throughput| throughput.output_tokens)),
-        if costs.is_empty() { undefined() } else { costs.join(" + ") },
+        join(costs),
+        join(shares),
     ]
+}
+
+/// Returns the mark of a figure of which a part is estimated.
+const fn mark(is_estimated: bool) -> &'static str {
+    if is_estimated { ESTIMATED } else { "" }
 }
 
 fn summary(summary: Option<Summary>, scale: f64) -> Cells {

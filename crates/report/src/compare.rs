@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::bootstrap::{Estimates, Random, Sampler, Stratum, resample};
 use crate::read::Log;
-use crate::row::{NumericField, Quality, Row, Side};
+use crate::row::{NumericField, Outcome, Quality, Row, Side};
 use crate::statistics::percentile;
 use tokengauge_types::label_enum;
 
@@ -78,6 +78,14 @@ impl Measure {
         }
     }
 
+    /// Returns whether the measure is a speed figure, which excludes warm-up and ramp-down.
+    pub const fn is_speed(&self) -> bool {
+        match self {
+            Self::OutputTps | Self::Ttft | Self::Itl | Self::Duration => true,
+            Self::ErrorRate | Self::Cost(_) | Self::Quality(_) | Self::Finish(_) => false,
+        }
+    }
+
     /// Returns the value of one request. For a ratio, the value is 0 or 1, so that the mean of all requests is the
     /// ratio.
     fn value(&self, row: &Row, log: &Log) -> Option<f64> {
@@ -92,6 +100,7 @@ impl Measure {
                 let same = log.currencies.resolve(u32::from(row.currency)) == Some(currency);
                 row.value(NumericField::Cost).filter(|_| same)
             }
+            Self::Quality(_) | Self::Finish(_) if row.outcome == Outcome::Cancelled => None,
             Self::Quality(quality) => row.qualities.contains(*quality).map(share),
             Self::Finish(reason) => {
                 let found = log.finishes.resolve(u32::from(row.finish))?;
@@ -189,15 +198,16 @@ label_enum! {
     }
 }
 
-/// Compares the sides A and B, which have these `names`. Uses only rows for which `counts` returns true.
+/// Compares the sides A and B, which have these `names`. The speed figures
+/// cover only rows for which `is_in_window` returns true.
 pub fn compare(
     log: &Log,
     names: [String; 2],
-    counts: impl Fn(&Row) -> bool + Sync,
+    is_in_window: impl Fn(&Row) -> bool + Sync,
     settings: Settings,
 ) -> Comparison {
     let measures = measures(log);
-    let counts = &counts;
+    let is_in_window = &is_in_window;
     // Each measure has its own random numbers, so the order of evaluation does not affect the result.
     let compared: Vec<Option<MeasureComparison>> = thread::scope(|scope| {
         let half = measures.len() / 2;
@@ -205,7 +215,7 @@ pub fn compare(
         let work = move |measures: &[Measure], skipped: usize| -> Vec<Option<MeasureComparison>> {
             let random = (skipped as u64..).map(|number| Random::stream(settings.seed, number));
             let measures = measures.iter().zip(random);
-            let compare = |(of, random)| compare_measure(log, of, counts, settings, random);
+            let compare = |(of, random)| compare_measure(log, of, is_in_window, settings, random);
             measures.map(compare).collect()
         };
         let other_half = scope.spawn(move || work(first, 0));
@@ -247,12 +257,12 @@ type Observations = BTreeMap<(u16, u16), [Vec<f64>; 2]>;
 fn compare_measure(
     log: &Log,
     measure: &Measure,
-    counts: impl Fn(&Row) -> bool,
+    is_in_window: impl Fn(&Row) -> bool,
     settings: Settings,
     random: Random,
 ) -> Option<MeasureComparison> {
     let mut observed = Observations::new();
-    for row in log.rows.iter().filter(|row| counts(row)) {
+    for row in log.rows.iter().filter(|row| !measure.is_speed() || is_in_window(row)) {
         if let Some(value) = measure.value(row, log) {
             let [a, b] = observed.entry(measure.bucket(row)).or_default();
             match row.side {

@@ -15,7 +15,9 @@ pub struct Dimension {
     read: ReadValue,
 }
 
-const DIMENSIONS: [Dimension; 14] = [
+const DIMENSIONS: [Dimension; 16] = [
+    dimension("day", |line| line.day()),
+    dimension("month", |line| line.month()),
     dimension("model", |line| line.labels()?.model.as_deref()),
     dimension("route", |line| line.route()),
     dimension("variant", |line| line.identity.as_ref()?.variant.as_deref()),
@@ -39,6 +41,11 @@ const fn dimension(name: &'static str, read: ReadValue) -> Dimension {
 impl Dimension {
     pub const fn as_str(&self) -> &'static str {
         self.name
+    }
+
+    /// Returns whether the values of the dimension are times, so that their order is that of time.
+    pub fn is_time(&self) -> bool {
+        matches!(self.name, "day" | "month")
     }
 
     /// Returns the value of the dimension in `line`. Returns `None` if the line has no value.
@@ -115,7 +122,7 @@ mod tests {
         let selector: Selector = "variant=a=b".parse().unwrap();
         assert_eq!((selector.dimension.as_str(), selector.value.as_str()), ("variant", "a=b"));
         let error = "colour=a".parse::<Selector>().unwrap_err().to_string();
-        assert!(error.contains("expected one of model, route"), "{error}");
+        assert!(error.contains("expected one of day, month, model, route"), "{error}");
         assert!("variant".parse::<Selector>().is_err());
     }
 }

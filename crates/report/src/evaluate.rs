@@ -4,13 +4,14 @@ use std::cmp::Reverse;
 
 use crate::compare;
 use crate::dimension::Dimension;
-use crate::read::{self, Log, ReadError, SEPARATOR};
+use crate::key::SEPARATOR;
+use crate::read::{self, Lines, Log, ReadError};
 use crate::row::{Row, Side};
 use crate::statistics;
 use crate::table::{Throughput, tables};
 use crate::timeline::{Saturation, Timeline};
 use crate::window::{self, RunExtent};
-use crate::{Compare, Group, Report, Request, Run, Subject, UNKNOWN, time};
+use crate::{Compare, Group, Period, Report, Request, Run, Subject, UNKNOWN, time};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -20,6 +21,8 @@ pub enum Error {
         "no call of a known API in {0} lines; check that the files are request logs of tokengauge"
     )]
     NoCalls(u64),
+    #[error("no call {period}; the calls of the files started from {from} to {to}")]
+    NothingInPeriod { period: Period, from: String, to: String },
     #[error("none of {calls} calls matches {selectors}; {existing}")]
     NoMatch { calls: u64, selectors: String, existing: String },
     #[error("side {side} has no requests: {is}")]
@@ -34,9 +37,14 @@ pub enum Error {
 pub fn evaluate(request: &Request) -> Result<Report, Error> {
     let log = read::read(request)?;
     if log.rows.is_empty() {
-        return Err(match log.lines.filtered {
-            0 => Error::NoCalls(log.lines.read),
-            calls => Error::NoMatch {
+        let Lines { read, filtered, outside, .. } = log.lines;
+        let period = Period::from_range(request.period);
+        return Err(match (filtered, period, log.starts) {
+            (0, Some(period), Some([from, to])) if outside > 0 => {
+                Error::NothingInPeriod { period, from: time::format(from), to: time::format(to) }
+            }
+            (0, _, _) => Error::NoCalls(read),
+            (calls, _, _) => Error::NoMatch {
                 calls,
                 selectors: selectors(request),
                 existing: existing(&log, request),
@@ -48,7 +56,7 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
     let sides: Vec<String> = subjects.iter().filter_map(|subject| subject.is.clone()).collect();
     let comparison = <[String; 2]>::try_from(sides)
         .ok()
-        .map(|sides| compare::compare(&log, sides, |row| runs.counts(row), request.settings));
+        .map(|sides| compare::compare(&log, sides, |row| runs.is_in_window(row), request.settings));
     let mut report = Report {
         tokengauge: env!("CARGO_PKG_VERSION"),
         configuration: if log.configs.is_empty() {
@@ -64,6 +72,8 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
         in_other: log.groups.overflow_count(),
         comparison,
         acceptance: None,
+        focus: log.focus,
+        period: Period::from_range(request.period),
         runs: runs.0.into_iter().map(|run| run.run).collect(),
         lines: log.lines,
         inputs: log.inputs,
@@ -149,8 +159,8 @@ impl Runs {
         self.0.iter().find(|run| run.side.is_none() || run.side == side)
     }
 
-    /// Returns whether a request is evaluated: it started in the evaluated window of its run.
-    fn counts(&self, row: &Row) -> bool {
+    /// Returns whether the speed figures cover a request: it started in the window of its run.
+    fn is_in_window(&self, row: &Row) -> bool {
         self.containing(Some(row.side)).is_some_and(|run| run.run.window.bounds.contains(row))
     }
 }
@@ -191,22 +201,25 @@ fn subject(
     let Some(SideRun { extent, run, .. }) = run else {
         return Err(Error::NoSide { side: name, is: is.unwrap_or_default() });
     };
-    let belongs = |row: &Row| side.is_none_or(|side| side == row.side) && runs.counts(row);
-    let mut table = tables(log, 1, |row| belongs(row).then_some(0));
-    let statistics = table.pop().unwrap_or_default();
+    let is_in_window = |row: &Row| runs.is_in_window(row);
+    let belongs = |row: &Row| side.is_none_or(|side| side == row.side);
+    let mut table = tables(log, 1, |row| belongs(row).then_some(0), is_in_window);
+    let measured = of_side(log, side).filter(|row| is_in_window(row));
     Ok(Subject {
         name,
         is,
-        throughput: Throughput::from_statistics(&statistics, run.window.length),
-        statistics,
+        throughput: Throughput::from_rows(measured, run.window.length),
+        statistics: table.pop().unwrap_or_default(),
         // Subjects of one run share its time axis, so that their plots can be compared.
-        timeline: Timeline::from_rows(of_side(log, side), *extent),
+        timeline: Timeline::from_rows(of_side(log, side), *extent, &log.currencies),
     })
 }
 
 fn groups(log: &Log, request: &Request, runs: &Runs) -> Vec<Group> {
     let names: Vec<&str> = log.groups.iter().collect();
-    let tables = tables(log, names.len(), |row| runs.counts(row).then_some(row.group));
+    let is_in_window = |row: &Row| runs.is_in_window(row);
+    let tables = tables(log, names.len(), |row| Some(row.group), is_in_window);
+    // A name without requests belongs to rows beyond the limit of rows.
     let seen = names.into_iter().zip(tables).filter(|(_, statistics)| statistics.requests > 0);
     let group = |(key, statistics): (&str, _)| {
         let values = key.split(SEPARATOR).map(str::to_owned);
@@ -214,7 +227,13 @@ fn groups(log: &Log, request: &Request, runs: &Runs) -> Vec<Group> {
         Group { key: named.collect(), statistics }
     };
     let mut groups: Vec<Group> = seen.map(group).collect();
+    let times: Vec<&str> =
+        request.by.iter().filter(|it| it.is_time()).map(Dimension::as_str).collect();
     // The sort is stable: groups of equal size stay in order of first appearance.
-    groups.sort_by_key(|group| Reverse(group.statistics.requests));
+    groups.sort_by_cached_key(|group| {
+        let time: Vec<Option<String>> =
+            times.iter().map(|name| group.key.get(name).cloned()).collect();
+        (time, Reverse(group.statistics.requests))
+    });
     groups
 }

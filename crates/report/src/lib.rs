@@ -8,11 +8,16 @@ pub mod acceptance;
 mod bootstrap;
 mod cells;
 pub mod compare;
+pub mod csv;
 pub mod dimension;
 mod evaluate;
+pub mod focus;
 pub mod html;
 mod interner;
+mod key;
 mod line;
+mod money;
+pub mod period;
 pub mod read;
 mod row;
 mod saturation_point;
@@ -40,7 +45,7 @@ use dimension::{Dimension, Selector};
 use read::{File, Input, Lines};
 use table::{Statistics, Throughput};
 use timeline::{Saturation, Timeline};
-use window::{Trim, Window};
+use window::{StartRange, Trim, Window};
 
 /// Inputs and options of an evaluation.
 #[derive(Clone, Debug, Default)]
@@ -48,12 +53,16 @@ pub struct Request {
     pub files: Vec<File>,
     /// Dimensions that define the groups.
     pub by: Vec<Dimension>,
+    /// Period in which a request must start to be included.
+    pub period: StartRange,
     /// Selectors, such as `model=x`. A request is included only if it matches all of them.
     pub only: Vec<Selector>,
     pub compare: Compare,
     pub warmup: Trim,
     pub ramp_down: Trim,
     pub settings: compare::Settings,
+    /// Whether the report contains the cost by hour, for [`focus::render`].
+    pub focus: bool,
     /// The acceptance limits, and the SHA-256 of their file.
     pub acceptance: Option<(Acceptance, String)>,
 }
@@ -76,6 +85,8 @@ pub struct Report {
     pub tokengauge: &'static str,
     pub inputs: Vec<Input>,
     pub lines: Lines,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period: Option<Period>,
     /// All `config.hash` values in the log, which identify the proxy's configuration. `unknown` if the log contains no
     /// hash.
     pub configuration: Vec<String>,
@@ -87,7 +98,7 @@ pub struct Report {
     pub subjects: Vec<Subject>,
     /// Dimensions that define the groups.
     pub by: Vec<&'static str>,
-    /// Groups, the largest first.
+    /// Groups, the largest first. With a dimension of time, in the order of time, and then the largest first.
     pub groups: Vec<Group>,
     /// Number of requests in the group `other`, which holds all groups after the 10,000th.
     pub in_other: u64,
@@ -95,6 +106,20 @@ pub struct Report {
     pub comparison: Option<Comparison>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acceptance: Option<AcceptanceResult>,
+    /// Cost by hour, if it was asked for.
+    #[serde(skip)]
+    pub focus: Option<focus::Table>,
+}
+
+/// Period that the user selected. The report contains only requests that started in this period.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct Period {
+    /// Start of the period in RFC 3339, inclusive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// End of the period in RFC 3339, exclusive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
 }
 
 /// Requests that share one time axis: all files, or the files of one side in a comparison of two runs.
@@ -108,8 +133,8 @@ pub struct Run {
     /// End of the last request, in RFC 3339.
     pub to: String,
     pub requests: u64,
-    /// Evaluated part of the run. All figures except timelines and saturation count only requests that started in
-    /// this window.
+    /// Part of the run that the speed figures cover: rates, time to first token, time per output token, duration and
+    /// throughput. Totals, such as requests, errors, tokens and cost, always cover the whole run.
     pub window: Window,
     pub saturation: Saturation,
 }
@@ -148,7 +173,36 @@ pub fn schema() -> Schema {
     settings.into_generator().into_root_schema_for::<Report>()
 }
 
+impl Period {
+    /// Returns the bounds that are set. Returns `None` if neither is.
+    fn from_range(range: StartRange) -> Option<Self> {
+        let bound = |at: u64, unset| (at != unset).then(|| time::format(at));
+        let StartRange { from, until } = range;
+        let period = Self {
+            since: bound(from, StartRange::ALL.from),
+            until: bound(until, StartRange::ALL.until),
+        };
+        (range != StartRange::ALL).then_some(period)
+    }
+}
+
+/// Formats the period for a sentence, such as `since 2026-10-01T00:00:00.000Z`.
+impl std::fmt::Display for Period {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { since, until } = self;
+        let since = since.iter().map(|since| format!("since {since}"));
+        let until = until.iter().map(|until| format!("until {until}"));
+        f.write_str(&since.chain(until).collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl Report {
+    /// Returns the sentence that states which period was selected.
+    fn period_note(&self) -> Option<String> {
+        let Lines { outside, .. } = self.lines;
+        self.period.as_ref().map(|period| format!("Period: {period}; {outside} calls are outside"))
+    }
+
     /// Returns whether all limits hold, or `None` without limits.
     pub fn accepted(&self) -> Option<bool> {
         self.acceptance.as_ref().map(|judgement| judgement.accepted)
@@ -167,8 +221,16 @@ impl Report {
 
     /// Returns the warnings of the report. Each sentence names one kind of input that was not evaluated completely.
     pub fn warnings(&self) -> Vec<String> {
-        let Lines { read: _, calls: _, plain, filtered: _, unreadable, too_long, beyond } =
-            self.lines;
+        let Lines {
+            read: _,
+            calls: _,
+            plain,
+            filtered: _,
+            outside: _,
+            unreadable,
+            too_long,
+            beyond,
+        } = self.lines;
         let skipped = [
             (unreadable, "skipped: not JSON, or not from a request log"),
             (too_long, "skipped: longer than 1 MiB"),
@@ -190,7 +252,15 @@ impl Report {
         });
         let other = (self.in_other > 0)
             .then(|| format!("{} requests are in the group `other`", self.in_other));
-        lines.chain(broken).chain(duplicates).chain(other).collect()
+        let unpriced = self.focus.as_ref().filter(|table| table.without_cost > 0).map(|table| {
+            format!("calls without a cost, which are not in the output: {}", table.without_cost)
+        });
+        let limited = self.focus.as_ref().filter(|table| table.is_limited).map(|_| {
+            "too many hours, tenants and models: some have the name `other` in the output"
+                .to_owned()
+        });
+        let lines = lines.chain(broken).chain(duplicates).chain(other);
+        lines.chain(unpriced).chain(limited).collect()
     }
 }
 

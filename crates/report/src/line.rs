@@ -95,6 +95,9 @@ pub struct Labels<'a> {
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Request<'a> {
     conversation: Option<Text<'a>>,
+    prompt_bytes: Option<f64>,
+    #[serde(default)]
+    background: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -115,6 +118,20 @@ struct LengthBuckets<'a> {
 pub struct Cost<'a> {
     amount: f64,
     pub currency: Text<'a>,
+    source: Option<Text<'a>>,
+    parts: Option<CostParts>,
+}
+
+/// Cost of each kind of token, and of the request. A part without a cost is absent.
+#[derive(Debug, Default, Deserialize)]
+pub struct CostParts {
+    pub input: Option<f64>,
+    pub cache_read: Option<f64>,
+    pub cache_write: Option<f64>,
+    pub cache_write_1h: Option<f64>,
+    pub output: Option<f64>,
+    pub reasoning: Option<f64>,
+    pub request: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -169,6 +186,26 @@ impl<'a> Line<'a> {
         serde_json::from_slice(text).ok()
     }
 
+    /// Returns the day on which the request started, such as `2026-10-31`. Times of a log are in UTC.
+    pub fn day(&self) -> Option<&str> {
+        self.time.get(..10)
+    }
+
+    /// Returns the hour in which the request started, such as `2026-10-31T23`.
+    pub fn hour(&self) -> Option<&str> {
+        self.time.get(..13)
+    }
+
+    /// Returns the cost of each kind of token. Lines of older versions have only the whole cost.
+    pub fn cost_parts(&self) -> Option<&CostParts> {
+        self.call.as_ref()?.cost.as_ref()?.parts.as_ref()
+    }
+
+    /// Returns the month in which the request started, such as `2026-10`.
+    pub fn month(&self) -> Option<&str> {
+        self.time.get(..7)
+    }
+
     pub fn labels(&self) -> Option<&Labels<'a>> {
         self.call.as_ref()?.labels.as_ref()
     }
@@ -203,6 +240,37 @@ impl<'a> Line<'a> {
         logged.or_else(|| call.output.tokens.map(length_bucket))
     }
 
+    /// Sets the tokens and the cost of the row, and which of them are estimates.
+    ///
+    /// The rule is that of the proxy's cost: if the provider reports no output, tokengauge's count replaces it. If the
+    /// provider reports no input for a call that has output, the size of the prompt in bytes ÷ 4 replaces it. A
+    /// response that is generated in the background is not estimated, because a later call fetches its usage.
+    fn set_usage(row: &mut Row, call: &Call<'_>) {
+        let usage = &call.usage;
+        let generated = call.output.tokens.filter(|tokens| *tokens > 0.0);
+        // A reported output of 0 beside generated text is a placeholder.
+        let reported = usage.output.filter(|output| *output > 0.0 || generated.is_none());
+        let request = call.request.as_ref();
+        let in_background = request.is_some_and(|request| request.background);
+        let is_estimated = !in_background || usage.input.is_some() || reported.is_some();
+        let generated = generated.filter(|_| is_estimated);
+        let prompt = request.and_then(|request| request.prompt_bytes);
+        let prompt = prompt.map(|bytes| (bytes / BYTES_PER_TOKEN).ceil());
+        let prompt = prompt.filter(|_| reported.is_some() || generated.is_some());
+        row.set_or_estimate(NumericField::Input, usage.input, prompt);
+        row.set_or_estimate(NumericField::Output, reported, generated);
+        row.set(NumericField::Generated, call.output.tokens);
+        row.set(NumericField::Reasoning, usage.reasoning);
+        row.set(NumericField::Cached, usage.cache_read);
+        row.set(NumericField::CacheWritten, usage.cache_write);
+        row.set(NumericField::CacheWrittenHour, usage.cache_write_1h);
+        let cost = call.cost.as_ref();
+        let amount = cost.map(|cost| cost.amount);
+        let is_reported = cost.and_then(|cost| cost.source.as_deref()) == Some("reported");
+        let (known, estimate) = if is_reported { (amount, None) } else { (None, amount) };
+        row.set_or_estimate(NumericField::Cost, known, estimate);
+    }
+
     /// Returns a row with the numbers of the line. Returns `None` if the time or the outcome is invalid, or if the
     /// line is not an API call.
     pub fn row(&self) -> Option<Row> {
@@ -216,20 +284,16 @@ impl<'a> Line<'a> {
         row.set(NumericField::Duration, end);
         row.set(NumericField::First, first_token);
         row.set(NumericField::Last, last_token);
-        row.set(NumericField::Generated, call.output.tokens);
-        row.set(NumericField::Input, call.usage.input);
-        row.set(NumericField::Output, call.usage.output);
-        row.set(NumericField::Reasoning, call.usage.reasoning);
-        row.set(NumericField::Cached, call.usage.cache_read);
-        row.set(NumericField::CacheWritten, call.usage.cache_write);
-        row.set(NumericField::CacheWrittenHour, call.usage.cache_write_1h);
-        row.set(NumericField::Cost, call.cost.as_ref().map(|cost| cost.amount));
+        Self::set_usage(&mut row, call);
         if let Some(choices) = &call.choices {
             row.qualities = QualitySet::from_counts(choices.counts());
         }
         Some(row)
     }
 }
+
+/// Bytes of prompt text per estimated input token, as in the cost that the proxy computes.
+const BYTES_PER_TOKEN: f64 = 4.0;
 
 /// Length buckets: the upper bound in tokens (exclusive), and the name. Each bound is four times the previous bound,
 /// so that requests in one bucket take similar times for prefill and decode.
@@ -257,7 +321,7 @@ mod tests {
         "call":{"labels":{"model":"m","stream":true},"rates":{"output":40.5,"time_per_output_token":0.025},
         "usage":{"input":100,"output":90,"reasoning":10,"cache_read":7},"output":{"tokens":81.0},
         "response":{"streamed":true,"finish_reasons":["stop","length"]},
-        "choices":{"complete":1,"empty":1},"cost":{"amount":0.25,"currency":"USD"},"length_buckets":{"output":"1k-4k"}}}"#;
+        "choices":{"complete":1,"empty":1},"cost":{"amount":0.25,"currency":"USD","source":"reported"},"length_buckets":{"output":"1k-4k"}}}"#;
 
     #[test]
     fn reads_numbers_and_strings() {
@@ -278,6 +342,8 @@ mod tests {
         for (number, expected) in numbers {
             assert_eq!(row.value(number), Some(expected), "{number:?}");
         }
+        let estimated = [NumericField::Input, NumericField::Output, NumericField::Cost];
+        assert_eq!(estimated.map(|number| row.is_estimated(number)), [false; 3]);
         assert_eq!(row.start % 1_000_000_000, 6);
         assert_eq!(row.qualities.contains(Quality::Empty), Some(true));
         assert_eq!(row.qualities.contains(Quality::Complete), Some(false));
@@ -297,6 +363,32 @@ mod tests {
         assert_eq!((line.finish_reason(), line.output_bucket()), (None, None));
         let plain = r#"{"time":"2026-01-02T03:04:05Z","outcome":"ok","times":{"end":3}}"#;
         assert!(Line::parse(plain.as_bytes()).unwrap().row().is_none());
+    }
+
+    /// The cases are those of `BilledTokens` in the package `measure`, which computes the logged cost.
+    #[test]
+    fn estimates_tokens_by_the_rule_of_the_cost() {
+        let of = |call: &str| {
+            let text = format!(
+                r#"{{"time":"2026-01-02T03:04:05Z","outcome":"cancelled","call":{{{call}}}}}"#
+            );
+            let row = Line::parse(text.as_bytes()).unwrap().row().unwrap();
+            [NumericField::Input, NumericField::Output]
+                .map(|number| (row.value(number), row.is_estimated(number)))
+        };
+        let estimated = |tokens| (Some(tokens), true);
+        let (reported, none) = (|tokens| (Some(tokens), false), (None, false));
+        let prompt = r#""request":{"prompt_bytes":4001}"#;
+        let output = r#""output":{"tokens":50,"counted":50}"#;
+        assert_eq!(of(&format!("{prompt},{output}")), [estimated(1_001.0), estimated(50.0)]);
+        assert_eq!(of(prompt), [none, none], "nothing was used");
+        let usage = r#""usage":{"input":7,"output":0}"#;
+        assert_eq!(of(&format!("{prompt},{output},{usage}")), [reported(7.0), estimated(50.0)]);
+        assert_eq!(of(&format!("{prompt},{usage}")), [reported(7.0), reported(0.0)]);
+        let usage = r#""usage":{"output":9}"#;
+        assert_eq!(of(&format!("{prompt},{usage}")), [estimated(1_001.0), reported(9.0)]);
+        let background = r#""request":{"prompt_bytes":4001,"background":true}"#;
+        assert_eq!(of(&format!("{background},{output}")), [none, none]);
     }
 
     #[test]

@@ -20,9 +20,9 @@ pub enum NumericField {
     Last,
     /// Output tokens from which the token rates are computed: `call.output.tokens`.
     Generated,
-    /// Input tokens that the provider reported: `call.usage.input`.
+    /// Input tokens that the provider reported: `call.usage.input`. Without a report, an estimate.
     Input,
-    /// Output tokens that the provider reported: `call.usage.output`.
+    /// Output tokens that the provider reported: `call.usage.output`. Without a report, tokengauge's count.
     Output,
     /// Reasoning tokens that the provider reported: `call.usage.reasoning`.
     Reasoning,
@@ -32,7 +32,8 @@ pub enum NumericField {
     CacheWritten,
     /// Input tokens that the provider wrote to its cache for an hour: `call.usage.cache_write_1h`.
     CacheWrittenHour,
-    /// Cost of the request: `call.cost.amount`, in the row's currency.
+    /// Cost of the request: `call.cost.amount`, in the row's currency. An estimate unless the provider reported all
+    /// tokens.
     Cost,
 }
 
@@ -151,6 +152,8 @@ pub struct Row {
     pub outcome: Outcome,
     pub qualities: QualitySet,
     pub side: Side,
+    /// Bit of each [`NumericField`] whose value is an estimate.
+    estimated: u16,
 }
 
 impl Row {
@@ -169,7 +172,27 @@ impl Row {
             outcome,
             qualities: QualitySet::default(),
             side: Side::Neither,
+            estimated: 0,
         }
+    }
+
+    /// Sets a number to the reported value. Without a valid one, sets the number to the estimate.
+    pub fn set_or_estimate(
+        &mut self,
+        number: NumericField,
+        reported: Option<f64>,
+        estimate: Option<f64>,
+    ) {
+        self.set(number, reported);
+        if self.value(number).is_none() {
+            self.set(number, estimate);
+            self.estimated |= u16::from(self.value(number).is_some()) << number as u16;
+        }
+    }
+
+    /// Returns whether a number is an estimate.
+    pub const fn is_estimated(&self, number: NumericField) -> bool {
+        self.estimated >> number as u16 & 1 == 1
     }
 
     /// Sets a number. A negative, infinite or NaN value is stored as missing.
@@ -215,7 +238,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Maximum number of rows. This number of rows needs about 2.4 GB, for example for ten days at 23 requests per
+    /// Maximum number of rows. This number of rows needs about 2.7 GB, for example for ten days at 23 requests per
     /// second. The report counts the requests that were left out.
     pub const MAX_ROWS: usize = 20_000_000;
 

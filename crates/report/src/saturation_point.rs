@@ -29,6 +29,10 @@ const MIN_CONCURRENCY_RATIO: f64 = 2.0;
 /// with a little noise stays below this minimum.
 const MIN_HEIGHT: f64 = 0.1;
 
+/// Minimum concurrency of a saturation point. With less than one request in flight on average, no request waits for
+/// another one, so throughput depends only on the arrivals.
+const MIN_CONCURRENCY: f64 = 1.0;
+
 /// A point of the curve of throughput against concurrency.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Point {
@@ -48,6 +52,8 @@ pub enum NoSaturationPoint {
     RangeTooNarrow,
     /// Throughput kept rising or never rose.
     NoBend,
+    /// Throughput levels off below one request in flight on average, so the proxy was idle most of the time.
+    MostlyIdle,
 }
 
 impl NoSaturationPoint {
@@ -56,6 +62,7 @@ impl NoSaturationPoint {
             Self::TooFewPoints => "too few concurrency levels lasted long enough",
             Self::RangeTooNarrow => "concurrency did not at least double",
             Self::NoBend => "throughput does not level off in the observed range",
+            Self::MostlyIdle => "less than one request was in flight on average",
         }
     }
 }
@@ -113,7 +120,10 @@ pub fn find(curve: &[Point]) -> Result<Point, NoSaturationPoint> {
     let step = 1.0 / (curve.len() - 1) as f64;
     let falls = heights.iter().skip(top + 1).any(|later| *later < height - step);
     match curve.get(top) {
-        Some(point) if height >= MIN_HEIGHT && falls => Ok(*point),
+        Some(point) if height >= MIN_HEIGHT && falls => match point.concurrency {
+            concurrency if concurrency < MIN_CONCURRENCY => Err(NoSaturationPoint::MostlyIdle),
+            _ => Ok(*point),
+        },
         Some(_) | None => Err(NoSaturationPoint::NoBend),
     }
 }
@@ -137,14 +147,15 @@ mod tests {
     fn finds_the_saturation_point_of_known_curves() {
         let saturation_point = found(|c| 50.0 * c.min(12.0)).unwrap();
         assert!((11.0..=13.5).contains(&saturation_point), "{saturation_point}");
-        // The example of the paper, y = −1/x + 5 for x from 0.1 to 1, has its saturation point at √(0.1·1) = 0.316.
+        // The example of the paper, y = −1/x + 5 for x from 0.1 to 1, has its saturation point at √(0.1·1) = 0.316. The
+        // method scales both axes, so ten times the concurrency moves the point to 3.16.
         let shape = |x: f64| 5.0 - 1.0 / x;
         let curve: Vec<_> = (0..=18)
             .map(|step| 0.1 + 0.05 * f64::from(step))
-            .map(|x| Point { concurrency: x, throughput: shape(x) })
+            .map(|x| Point { concurrency: 10.0 * x, throughput: shape(x) })
             .collect();
         let saturation_point = find(&curve).unwrap().concurrency;
-        assert!((0.29..=0.36).contains(&saturation_point), "{saturation_point}");
+        assert!((2.9..=3.6).contains(&saturation_point), "{saturation_point}");
     }
 
     #[test]
@@ -153,6 +164,12 @@ mod tests {
         assert_eq!(found(|_| 50.0), Err(NoSaturationPoint::NoBend));
         assert_eq!(found(|c| c * c), Err(NoSaturationPoint::NoBend));
         assert_eq!(find(&[]), Err(NoSaturationPoint::TooFewPoints));
+        let idle = |curve: &[Point]| {
+            let point = |it: &Point| Point { concurrency: it.concurrency / 1_000.0, ..*it };
+            curve.iter().map(point).collect::<Vec<_>>()
+        };
+        let saturated = curve(&points(|c| c.min(12.0)));
+        assert_eq!(find(&idle(&saturated)), Err(NoSaturationPoint::MostlyIdle));
         let narrow: Vec<_> = points(|c| c.min(12.0)).split_off(90);
         assert_eq!(find(&curve(&narrow)), Err(NoSaturationPoint::RangeTooNarrow));
     }

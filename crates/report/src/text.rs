@@ -5,11 +5,11 @@ use comfy_table::{CellAlignment, Table};
 
 use crate::acceptance::AcceptanceResult;
 use crate::cells::{
-    Cells, MAX_SHOWN_GROUPS, comparison_rows, number, percent, sections, verdict_rows,
+    Cells, ESTIMATED, LEGEND, MAX_SHOWN_GROUPS, comparison_rows, coverage, number, percent,
+    sections, verdict_rows,
 };
 use crate::compare::{Comparison, MeasureComparison};
 use crate::read::Input;
-use crate::window::Window;
 use crate::{Report, Run};
 
 /// Renders the text that `tokengauge report` prints.
@@ -38,23 +38,21 @@ fn head(out: &mut String, report: &Report) {
         *out += &format!("{side}{path}   {bytes} bytes   sha256:{sha256}\n");
     }
     *out += &format!("{} lines, {} calls\n", lines.read, lines.calls);
+    if let Some(note) = report.period_note() {
+        *out += &format!("{note}\n");
+    }
     for warning in report.warnings() {
         *out += &format!("{warning}\n");
     }
 }
 
-fn run(out: &mut String, Run { side, from, to, requests, window, saturation }: &Run) {
+fn run(out: &mut String, run: &Run) {
+    let Run { side, from, to, requests, window: _, saturation } = run;
     let name = side.map_or(String::new(), |side| format!(" {side}"));
     *out += &format!("\nRun{name}: {from} to {to}, {requests} requests\n");
-    let Window { from, to, length, counted, cut_before, cut_after, method, .. } = window;
-    *out += &match window.not_found {
-        Some(why) => format!("No steady state was found ({why}): all requests are used\n"),
-        None if window.steady => format!("Steady state: {from} to {to} ({length:.1} s)\n"),
-        None => format!("Evaluated: {from} to {to} ({length:.1} s)\n"),
-    };
-    *out += &format!(
-        "  {counted} requests counted, {cut_before} cut before, {cut_after} cut after\n  by {method}\n"
-    );
+    for sentence in coverage(run) {
+        *out += &format!("{sentence}\n");
+    }
     *out += &match (saturation.saturation_point, saturation.no_saturation_point) {
         (Some(point), _) => format!(
             "Saturation point: {:.1} requests in flight, {} output tokens/s ({})\n",
@@ -74,13 +72,9 @@ fn tables(out: &mut String, report: &Report) {
     }
     let hidden = report.groups.len().saturating_sub(MAX_SHOWN_GROUPS);
     if hidden > 0 {
-        *out += &format!("{hidden} more groups; use --format json to list all\n");
+        *out += &format!("{hidden} more groups; use --format csv or json to list all\n");
     }
-    *out += &format!(
-        "n: number of requests behind a figure. Times, rates and ITL (time per output token) cover successful requests \
-         only.\nPercentiles: {}\n",
-        report.percentiles
-    );
+    *out += &format!("{}\nPercentiles: {}\n", LEGEND.replace(". ", ".\n"), report.percentiles);
 }
 
 fn compared(out: &mut String, comparison: &Comparison) {
@@ -125,7 +119,8 @@ fn aligned(out: &mut String, rows: &[Cells]) {
 
 /// Returns whether a column has cells below its heading, and all of them are numbers or empty.
 fn is_numeric<'c>(cells: impl Iterator<Item = &'c String>) -> bool {
-    let mut first = cells.map(|cell| cell.chars().next()).peekable();
+    let first = cells.map(|cell| cell.trim_start_matches(ESTIMATED).chars().next());
+    let mut first = first.peekable();
     let number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '–');
     first.peek().is_some() && first.all(|c| c.is_none_or(number))
 }

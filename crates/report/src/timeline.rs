@@ -1,8 +1,12 @@
 //! Computes the data of the plots: time series, and throughput against concurrency.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::interner::StringInterner;
+use crate::money::Money;
 use crate::row::{NumericField, Row};
 use crate::saturation_point::{self, NoSaturationPoint, Point};
 use crate::slices::TimeGrid;
@@ -33,6 +37,9 @@ pub struct Timeline {
     pub duration_p50: Vec<Option<f64>>,
     /// Error rate, as a ratio from 0 to 1.
     pub error_rate: Vec<Option<f64>>,
+    /// Cost in each currency of the requests that started in the slice.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub cost: BTreeMap<String, Vec<f64>>,
 }
 
 impl Timeline {
@@ -40,6 +47,7 @@ impl Timeline {
     pub fn from_rows<'r>(
         rows: impl Iterator<Item = &'r Row> + Clone,
         extent: RunExtent,
+        currencies: &StringInterner,
     ) -> Option<Self> {
         let grid = TimeGrid::new(extent.from, extent.to, SLICES)?;
         let seconds = grid.seconds();
@@ -55,6 +63,7 @@ impl Timeline {
             ttft_p50,
             ttft_p95,
             duration_p50,
+            cost: costs(rows.clone(), grid, currencies),
             error_rate: error_rates(rows, grid),
         })
     }
@@ -71,6 +80,28 @@ fn percentiles<'r, const N: usize>(
         slice.sort_unstable_by(f64::total_cmp);
     }
     levels.map(|level| slices.iter().map(|slice| percentile(slice, level)).collect())
+}
+
+fn costs<'r>(
+    rows: impl Iterator<Item = &'r Row>,
+    grid: TimeGrid,
+    currencies: &StringInterner,
+) -> BTreeMap<String, Vec<f64>> {
+    let mut costs: BTreeMap<u16, Vec<Money>> = BTreeMap::new();
+    for row in rows {
+        if let Some(amount) = row.value(NumericField::Cost) {
+            let slices =
+                costs.entry(row.currency).or_insert_with(|| vec![Money::default(); grid.count]);
+            if let Some(sum) = slices.get_mut(grid.slice_index(row.start)) {
+                *sum += Money::from_amount(amount);
+            }
+        }
+    }
+    let named = costs.into_iter().filter_map(|(id, slices)| {
+        let name = currencies.resolve(u32::from(id))?.to_owned();
+        Some((name, slices.into_iter().map(Money::to_amount).collect()))
+    });
+    named.collect()
 }
 
 fn error_rates<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<Option<f64>> {
@@ -132,11 +163,16 @@ mod tests {
                 row.set(NumericField::Duration, Some(1.0));
                 row.set(NumericField::Ttft, Some(0.25));
                 row.set(NumericField::Generated, Some(10.0));
+                row.set(NumericField::Cost, Some(0.25));
+                row.currency = 0;
                 row
             })
             .collect();
         let extent = RunExtent::from_rows(rows.iter()).unwrap();
-        let timeline = Timeline::from_rows(rows.iter(), extent).unwrap();
+        let mut currencies = StringInterner::new(1);
+        currencies.intern("EUR");
+        let timeline = Timeline::from_rows(rows.iter(), extent, &currencies).unwrap();
+        assert!(timeline.cost["EUR"].iter().all(|cost| (cost - 0.25).abs() < 1e-9));
         assert!((timeline.slice - 1.0).abs() < 1e-9);
         assert_eq!(timeline.throughput.len(), SLICES);
         assert!(timeline.throughput.iter().all(|tps| (tps - 10.0).abs() < 1e-6));

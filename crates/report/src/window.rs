@@ -23,8 +23,8 @@ const REQUESTS_OF_SLICE: u64 = 10;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Trim {
     /// Removes everything outside the detected steady state.
-    #[default]
     Auto,
+    #[default]
     None,
     Time(Duration),
     Requests(u64),
@@ -77,7 +77,13 @@ impl StartRange {
     }
 }
 
-/// The evaluated part of a run, and how the report chose it.
+impl Default for StartRange {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+/// The part of a run that the speed figures cover, and how the report chose it.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Window {
     /// How the window was detected or set.
@@ -93,10 +99,11 @@ pub struct Window {
     pub offset: f64,
     /// Length of the window in seconds.
     pub length: f64,
-    /// Number of requests that are left out because they started before the window.
+    /// Number of requests that the speed figures leave out because they started before the window.
     pub cut_before: u64,
-    /// Number of requests that are left out because they started after the window.
+    /// Number of requests that the speed figures leave out because they started after the window.
     pub cut_after: u64,
+    /// Number of requests in the window.
     pub counted: u64,
     #[serde(skip)]
     pub bounds: StartRange,

@@ -149,15 +149,17 @@ fn identity(identity: &IdentityConfig) -> String {
 }
 
 fn prices(config: &Config) -> String {
-    let Some(file) = &config.file.cost.prices else {
+    let files: Vec<String> =
+        config.file.cost.prices.iter().map(|file| file.value.0.display().to_string()).collect();
+    if files.is_empty() {
         return "prices: none, so no cost is recorded".to_owned();
-    };
+    }
     let Costs { prices, .. } = &config.costs;
-    let file = file.0.display();
+    let files = files.join(", ");
     match (prices.models.len(), prices.rentals.len()) {
-        (0, 0) => format!("prices: {file}, not read"),
+        (0, 0) => format!("prices: {files}, not read"),
         (models, rentals) => {
-            format!("prices: {file}, {models} of models and {rentals} of hardware")
+            format!("prices: {files}, {models} of models and {rentals} of hardware")
         }
     }
 }

@@ -3,17 +3,19 @@
 //! Text from the log is escaped, because a log can contain text of clients. Colours follow the light or dark scheme of
 //! the system.
 
+mod axis;
 mod plot;
+
+use std::collections::BTreeSet;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::acceptance::AcceptanceResult;
-use crate::cells::{Cells, comparison_rows, sections, verdict_rows};
+use crate::cells::{Cells, LEGEND, comparison_rows, coverage, sections, verdict_rows};
 use crate::compare::Comparison;
 use crate::read::Input;
 use crate::saturation_point::Point;
 use crate::timeline::Timeline;
-use crate::window::Window;
 use crate::{Report, Run, Subject};
 use plot::{Line, Plot};
 
@@ -40,10 +42,7 @@ pub fn render(report: &Report) -> String {
                 (plots(report))
                 @for (title, rows) in sections(report) { (table(title, &rows)) }
                 @if let Some(comparison) = &report.comparison { (compared(comparison)) }
-                p {
-                    "Percentiles: " (report.percentiles) ". Times, rates and ITL (time per output token) cover "
-                    "successful requests only; n is the number of requests behind a figure."
-                }
+                p { (LEGEND) " Percentiles: " (report.percentiles) "." }
             }
         }
     };
@@ -70,6 +69,7 @@ fn head(report: &Report) -> Markup {
     let Report { tokengauge, configuration, seed, lines, .. } = report;
     html! {
         (table("Input", &rows))
+        @if let Some(note) = report.period_note() { p { (note) "." } }
         p {
             "tokengauge " (tokengauge) ". Configuration: " (configuration.join(", ")) ". Seed: " (seed) ". "
             (lines.read) " lines, " (lines.calls) " calls."
@@ -78,19 +78,11 @@ fn head(report: &Report) -> Markup {
     }
 }
 
-fn run(Run { side, from, to, requests, window, .. }: &Run) -> Markup {
-    let found = match window.not_found {
-        Some(why) => format!("No steady state was found ({why}): all requests are used."),
-        None if window.steady => format!("Steady state from {} to {}.", window.from, window.to),
-        None => format!("Evaluated from {} to {}.", window.from, window.to),
-    };
-    let Window { counted, cut_before, cut_after, method, .. } = window;
+fn run(run: &Run) -> Markup {
+    let Run { side, from, to, requests, .. } = run;
     html! {
         h2 { "Run" @if let Some(side) = side { " " (side) } }
-        p {
-            (from) " to " (to) ", " (requests) " requests. " (found) " " (counted) " counted, " (cut_before)
-            " cut before, " (cut_after) " cut after. By: " (method) "."
-        }
+        p { (from) " to " (to) ", " (requests) " requests. " (coverage(run).join(" ")) }
     }
 }
 
@@ -112,13 +104,17 @@ fn plots(report: &Report) -> Markup {
     let subjects = report.subjects.iter().filter(|subject| !several || subject.name != "all");
     let subjects: Vec<&Subject> = subjects.collect();
     let timelines = subjects.iter().filter_map(|subject| subject.timeline.as_ref());
+    let currencies: BTreeSet<&String> = timelines.clone().flat_map(|it| it.cost.keys()).collect();
     let seconds = timelines.map(|it| it.slice * it.throughput.len() as f64).fold(0.0, f64::max);
     html! {
         @if seconds > 0.0 {
             h2 { "Over time" }
-            p { "Seconds since the first request of the run. The evaluated part is shaded." }
+            p { (time_note(report)) }
             @for (title, show) in PANELS {
-                (panel(title, lines(&subjects, *show), shaded(report), seconds))
+                (panel(report, title, lines(&subjects, *show), seconds))
+            }
+            @for currency in currencies {
+                (panel(report, &format!("Cost per hour ({currency})"), lines(&subjects, |it| cost(it, currency)), seconds))
             }
         }
         @for run in &report.runs { (saturation(run)) }
@@ -142,12 +138,31 @@ const PANELS: &[(&str, Show)] = &[
     ("Requests in flight", |it| vec![("", defined(&it.concurrency))]),
 ];
 
+/// Returns the cost rate in one currency. Unlike the cost of a slice, the rate does not depend on the slice width.
+fn cost(timeline: &Timeline, currency: &str) -> Lines {
+    let per_hour = |cost: &f64| Some(cost * 3_600.0 / timeline.slice);
+    let costs = timeline.cost.get(currency);
+    vec![("", costs.map_or_else(Vec::new, |costs| costs.iter().map(per_hour).collect()))]
+}
+
+/// Describes the time axis. Two runs share an axis that starts with their first request.
+fn time_note(report: &Report) -> &'static str {
+    match (report.runs.as_slice(), shaded(report).is_empty()) {
+        ([_], true) => "Times are in UTC.",
+        ([_], false) => "Times are in UTC. The part that the speed figures cover is shaded.",
+        (_, true) => "Time since the first request of the run.",
+        (_, false) => {
+            "Time since the first request of the run. The part that the speed figures cover is shaded."
+        }
+    }
+}
+
 fn defined(values: &[f64]) -> Vec<Option<f64>> {
     values.iter().copied().map(Some).collect()
 }
 
 /// Returns the lines of a plot for all subjects, such as side A and side B.
-fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
+fn lines(subjects: &[&Subject], show: impl Fn(&Timeline) -> Lines) -> Vec<Line> {
     let mut lines = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
         let side = if subjects.len() > 1 { subject.name } else { "" };
@@ -166,15 +181,23 @@ fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
     lines
 }
 
-fn panel(title: &str, lines: Vec<Line>, shaded: Vec<(f64, f64)>, seconds: f64) -> Markup {
+fn panel(report: &Report, title: &str, lines: Vec<Line>, seconds: f64) -> Markup {
     let points = lines.iter().flat_map(|line| line.points.iter().flatten());
     let y_max = points.map(|(_, y)| *y).fold(0.0, f64::max);
-    Plot { title, x_unit: "s", x_max: seconds, y_max, shaded, lines, ..Plot::default() }.render()
+    let ticks = match report.runs.as_slice() {
+        [run] => axis::calendar(&run.from, seconds),
+        _ => axis::elapsed(seconds),
+    };
+    let shaded = shaded(report);
+    Plot { title, x_ticks: Some(ticks), x_max: seconds, y_max, shaded, lines, ..Plot::default() }
+        .render()
 }
 
-/// Returns the start and end of each run's evaluated window, in seconds since the start of the run.
+/// Returns the start and end of each run's window, in seconds since the start of the run. Runs of which nothing is cut
+/// are left out.
 fn shaded(report: &Report) -> Vec<(f64, f64)> {
     let windows = report.runs.iter().map(|run| &run.window);
+    let windows = windows.filter(|window| window.cut_before + window.cut_after > 0);
     windows.map(|window| (window.offset, window.offset + window.length)).collect()
 }
 

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::axis::Tick;
 use crate::cells::number;
 
 const WIDTH: f64 = 900.0;
@@ -28,8 +29,10 @@ pub(super) struct Line {
 #[derive(Default)]
 pub(super) struct Plot<'a> {
     pub(super) title: &'a str,
-    /// Unit of the x axis.
+    /// Unit of the numbers on the x axis.
     pub(super) x_unit: &'a str,
+    /// Labels of the x axis. `None` labels round numbers.
+    pub(super) x_ticks: Option<Vec<Tick>>,
     /// Upper end of each axis. The lower end is 0.
     pub(super) x_max: f64,
     pub(super) y_max: f64,
@@ -74,12 +77,15 @@ impl Plot<'_> {
                 line.rule x1=(LEFT) x2=(px(WIDTH - RIGHT)) y1=(px(down)) y2=(px(down)) {}
                 text x=(px(LEFT - 6.0)) y=(px(down + 4.0)) text-anchor="end" { (tick(y)) }
             }
-            @for x in rules(self.x_max) {
-                text x=(px(self.across(x))) y=(px(HEIGHT - 6.0)) text-anchor="middle" {
-                    (tick(x)) " " (self.x_unit)
-                }
+            @for Tick { at, label } in self.x_labels() {
+                text x=(px(self.across(at))) y=(px(HEIGHT - 6.0)) text-anchor="middle" { (label) }
             }
         }
+    }
+
+    fn x_labels(&self) -> Vec<Tick> {
+        let number = |at| Tick { at, label: format!("{} {}", tick(at), self.x_unit) };
+        self.x_ticks.clone().unwrap_or_else(|| rules(self.x_max).map(number).collect())
     }
 
     fn circle(&self, class: &str, (x, y): (f64, f64), radius: u8) -> Markup {

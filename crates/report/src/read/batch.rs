@@ -2,18 +2,18 @@
 
 use memchr::memchr;
 
-use super::{Log, SEPARATOR};
+use super::{Log, merge_ranges};
 use crate::dimension::Selector;
 use crate::interner::StringInterner;
+use crate::key::{SEPARATOR, bounded, sanitized};
 use crate::line::Line;
 use crate::row::{Row, Side};
 use crate::{Compare, Request};
-use tokengauge_types::label::MAX_NAME_BYTES;
 
 /// Parses the lines of `block`. Returns the rows, and a log with the strings to which the ids in the rows refer. The
 /// field `rows` of this log is empty.
 pub(super) fn parse(block: &[u8], side: Side, request: &Request) -> (Log, Vec<Row>) {
-    let (mut log, mut rows) = (Log::new(), Vec::new());
+    let (mut log, mut rows) = (Log::new(request), Vec::new());
     let mut key = String::new();
     let mut rest = block;
     while !rest.is_empty() {
@@ -50,6 +50,11 @@ impl Log {
             self.lines.unreadable += 1;
             return None;
         };
+        self.starts = merge_ranges(self.starts, Some([row.start; 2]));
+        if !request.period.contains(&row) {
+            self.lines.outside += 1;
+            return None;
+        }
         if !request.only.iter().all(|selector| selector.matches(&line)) {
             self.lines.filtered += 1;
             for Selector { dimension, .. } in &request.only {
@@ -60,6 +65,9 @@ impl Log {
             return None;
         }
         self.lines.calls += 1;
+        if let Some(focus) = &mut self.focus {
+            focus.add(&line, &row);
+        }
         row.side = match &request.compare {
             Compare::Runs => side,
             Compare::Within { a, .. } if a.matches(&line) => Side::A,
@@ -97,13 +105,4 @@ fn group_key(key: &mut String, line: &Line<'_>, side: Side, request: &Request) {
 fn intern(interner: &mut StringInterner, text: Option<&str>) -> u16 {
     let Some(text) = text else { return Row::ABSENT };
     u16::try_from(interner.intern(&bounded(text))).unwrap_or(Row::ABSENT)
-}
-
-fn bounded(text: &str) -> String {
-    sanitized(text).collect()
-}
-
-/// Removes control characters and shortens the text. The length limit is the same as the proxy's limit for names.
-fn sanitized(text: &str) -> impl Iterator<Item = char> {
-    text.chars().filter(|c| !c.is_control()).take(MAX_NAME_BYTES)
 }

@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Request;
+use crate::focus::Table;
 use crate::interner::StringInterner;
 use crate::row::{Row, Rows, Side};
 pub use source::sha256;
@@ -79,6 +80,8 @@ pub struct Lines {
     pub plain: u64,
     /// Requests that the selectors exclude.
     pub filtered: u64,
+    /// Requests that started outside the selected period.
+    pub outside: u64,
     /// Skipped lines that are not JSON or not from a request log.
     pub unreadable: u64,
     /// Skipped lines that are longer than 1 MiB.
@@ -90,8 +93,10 @@ pub struct Lines {
 /// Requests and strings of one block, or of all files.
 #[derive(Debug)]
 pub struct Log {
+    /// Cost by hour, if the request asks for it.
+    pub focus: Option<Table>,
     pub rows: Rows,
-    /// Values of each group's dimensions, joined by [`SEPARATOR`].
+    /// Values of each group's dimensions, joined by [`SEPARATOR`](crate::key::SEPARATOR).
     pub groups: StringInterner,
     pub finishes: StringInterner,
     pub currencies: StringInterner,
@@ -101,13 +106,11 @@ pub struct Log {
     /// For each dimension of the selectors, values in calls that the selectors exclude. There are at most
     /// `MAX_EXCLUDED` values of each dimension.
     pub excluded: BTreeMap<&'static str, BTreeSet<String>>,
+    /// Start of the first and of the last call, including those that are not in the report.
+    pub starts: Option<[u64; 2]>,
     pub inputs: Vec<Input>,
     pub lines: Lines,
 }
-
-/// Separator between the values in the key of a group. Values contain no control characters, and therefore no
-/// separator.
-pub const SEPARATOR: char = '\u{1f}';
 
 /// Error for a file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +131,7 @@ pub fn read(request: &Request) -> Result<Log, ReadError> {
         request.files.iter().zip(duplicates).map(|(file, duplicate)| open(file, duplicate));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let parsers = thread::available_parallelism().map_or(1, usize::from).min(MAX_PARSERS);
-    let mut log = Log::new();
+    let mut log = Log::new(request);
     thread::scope(|scope| {
         let (mut block_senders, mut receivers) = (Vec::new(), Vec::new());
         for _ in 0..parsers {
@@ -227,8 +230,9 @@ fn parse(blocks: &Receiver<Block>, logs: &SyncSender<(Log, Vec<Row>)>, request: 
 }
 
 impl Log {
-    fn new() -> Self {
+    fn new(request: &Request) -> Self {
         Self {
+            focus: request.focus.then(Table::default),
             rows: Rows::default(),
             groups: StringInterner::new(MAX_GROUPS),
             finishes: StringInterner::new(MAX_VALUES),
@@ -236,6 +240,7 @@ impl Log {
             buckets: StringInterner::new(MAX_VALUES),
             configs: BTreeSet::new(),
             excluded: BTreeMap::new(),
+            starts: None,
             inputs: Vec::new(),
             lines: Lines::default(),
         }
@@ -258,12 +263,17 @@ impl Log {
             replace(&buckets, &mut row.input_bucket);
             replace(&buckets, &mut row.output_bucket);
         }
-        let Lines { read, calls, plain, filtered, unreadable, too_long: _, beyond: _ } =
+        let Lines { read, calls, plain, filtered, outside, unreadable, too_long: _, beyond: _ } =
             block.lines;
         self.lines.read += read;
         self.lines.calls += calls;
         self.lines.plain += plain;
         self.lines.filtered += filtered;
+        self.lines.outside += outside;
+        if let (Some(all), Some(some)) = (&mut self.focus, &block.focus) {
+            all.merge(some);
+        }
+        self.starts = merge_ranges(self.starts, block.starts);
         self.lines.unreadable += unreadable;
         self.lines.beyond += self.rows.append(rows) as u64;
         block.configs.iter().for_each(|hash| self.add_config(hash));
@@ -284,6 +294,13 @@ impl Log {
             self.configs.insert(hash.to_owned());
         }
     }
+}
+
+/// Returns the range that contains both ranges of times.
+fn merge_ranges(a: Option<[u64; 2]>, b: Option<[u64; 2]>) -> Option<[u64; 2]> {
+    let merge =
+        |[from_a, to_a]: [u64; 2], [from_b, to_b]: [u64; 2]| [from_a.min(from_b), to_a.max(to_b)];
+    a.into_iter().chain(b).reduce(merge)
 }
 
 /// Adds the strings of `some` to `all`. Returns the ids of these strings in `all`.

@@ -96,8 +96,16 @@ fn counts_unreadable_lines_and_reads_the_rest() {
     ];
     let only = vec!["variant=a".parse().unwrap()];
     let log = read(&Request { files: files.to_vec(), only, ..Request::default() }).unwrap();
-    let expected =
-        Lines { read: 7, calls: 1, plain: 1, filtered: 1, unreadable: 3, too_long: 1, beyond: 0 };
+    let expected = Lines {
+        read: 7,
+        calls: 1,
+        plain: 1,
+        filtered: 1,
+        outside: 0,
+        unreadable: 3,
+        too_long: 1,
+        beyond: 0,
+    };
     assert_eq!(log.lines, expected);
     assert_eq!(log.inputs[0].broken, None);
     assert!(log.inputs[1].broken.is_some());

@@ -6,11 +6,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::interner::StringInterner;
+use crate::money::Money;
 use crate::read::Log;
 use crate::row::{NumericField, Outcome, Quality, Row};
 use crate::statistics::{Summary, ratio};
 
 /// Statistics of a set of requests. A figure is left out if no request has a value for it.
+///
+/// Totals (requests, outcomes, tokens, cost, finish reasons and quality) cover all requests of the set. Speed figures
+/// (`output_tps`, `ttft`, `itl` and `duration`) cover only requests that started in the window of their run.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct Statistics {
     pub requests: u64,
@@ -35,10 +39,12 @@ pub struct Statistics {
     /// Cost in each currency.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub cost: BTreeMap<String, Cost>,
-    /// Ratio of requests with each finish reason. The first choice determines the finish reason.
+    /// Ratio of requests with each finish reason. The first choice determines the finish reason. Cancelled requests
+    /// have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish: Option<Shares>,
-    /// Ratio of requests with each choice result. `complete` requires all choices to be complete.
+    /// Ratio of requests with each choice result. `complete` requires all choices to be complete. Cancelled requests
+    /// have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quality: Option<Shares>,
 }
@@ -50,11 +56,19 @@ pub struct Tokens {
     /// from the provider, this is the count of tokengauge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generated: Option<f64>,
-    /// Input tokens that the provider reported. The provider also reported all counts below.
+    /// Input tokens that the provider reported. The provider also reported all counts below, except estimates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<f64>,
+    /// Estimated input tokens of requests without reported input: the size of the prompt's texts in bytes ÷ 4. Not
+    /// part of `input`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_estimated: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<f64>,
+    /// Output tokens that tokengauge counted for requests without reported output. Part of `generated`, and not of
+    /// `output`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_estimated: Option<f64>,
     /// Reasoning tokens, which are part of `output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<f64>,
@@ -75,6 +89,11 @@ pub struct Cost {
     /// Requests with a known cost.
     pub n: u64,
     pub total: f64,
+    /// Part of `total` for requests whose tokens the provider reported. The rest is computed from estimated tokens.
+    pub reported: f64,
+    /// `reported` ÷ `total`. Absent if the total is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported_share: Option<f64>,
     /// Mean over the requests with a known cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean: Option<f64>,
@@ -95,7 +114,8 @@ pub struct Shares {
 #[derive(Clone, Copy, Debug, Default)]
 struct CostSum {
     n: u64,
-    total: f64,
+    total: Money,
+    reported: Money,
     tokens: f64,
 }
 
@@ -112,8 +132,13 @@ struct Sums {
 }
 
 /// Returns the statistics of `count` groups. `group` returns the number of a request's group. A request without a
-/// group is ignored.
-pub fn tables(log: &Log, count: usize, group: impl Fn(&Row) -> Option<u32>) -> Vec<Statistics> {
+/// group is ignored. The speed figures cover only requests that are in the window of their run.
+pub fn tables(
+    log: &Log,
+    count: usize,
+    group: impl Fn(&Row) -> Option<u32>,
+    is_in_window: impl Fn(&Row) -> bool,
+) -> Vec<Statistics> {
     let mut sums: Vec<Sums> = (0..count).map(|_| Sums::default()).collect();
     for row in log.rows.iter() {
         let sum = group(row).and_then(|id| sums.get_mut(usize::try_from(id).ok()?));
@@ -124,7 +149,8 @@ pub fn tables(log: &Log, count: usize, group: impl Fn(&Row) -> Option<u32>) -> V
     let mut tables: Vec<Statistics> =
         sums.into_iter().map(|sum| sum.into_statistics(log)).collect();
     for (number, field) in SUMMARIES {
-        for (id, summary) in summaries(log, *number, &group) {
+        for (id, summary) in summaries(log, *number, |row| group(row).filter(|_| is_in_window(row)))
+        {
             if let Some(table) = usize::try_from(id).ok().and_then(|id| tables.get_mut(id)) {
                 *field(table) = summary;
             }
@@ -169,10 +195,13 @@ impl Sums {
             *times += 1;
         }
         let tokens = &mut self.tokens;
+        let kind = |number, reported, estimated| {
+            (if row.is_estimated(number) { estimated } else { reported }, number)
+        };
         for (sum, number) in [
             (&mut tokens.generated, NumericField::Generated),
-            (&mut tokens.input, NumericField::Input),
-            (&mut tokens.output, NumericField::Output),
+            kind(NumericField::Input, &mut tokens.input, &mut tokens.input_estimated),
+            kind(NumericField::Output, &mut tokens.output, &mut tokens.output_estimated),
             (&mut tokens.reasoning, NumericField::Reasoning),
             (&mut tokens.cached, NumericField::Cached),
             (&mut tokens.cache_written, NumericField::CacheWritten),
@@ -184,9 +213,17 @@ impl Sums {
         }
         if let Some(cost) = row.value(NumericField::Cost) {
             let money = self.money.entry(row.currency).or_default();
+            let cost = Money::from_amount(cost);
             money.n += 1;
             money.total += cost;
+            if !row.is_estimated(NumericField::Cost) {
+                money.reported += cost;
+            }
             money.tokens += row.value(NumericField::Generated).unwrap_or(0.0);
+        }
+        // The client ended a cancelled request, so its result says nothing about the quality of the model.
+        if row.outcome == Outcome::Cancelled {
+            return;
         }
         if row.finish != Row::ABSENT {
             *self.finishes.entry(row.finish).or_default() += 1;
@@ -221,11 +258,14 @@ impl Sums {
 
 impl CostSum {
     fn to_cost(self) -> Cost {
+        let (total, reported) = (self.total.to_amount(), self.reported.to_amount());
         Cost {
             n: self.n,
-            total: self.total,
-            mean: ratio(self.total, self.n),
-            per_million_tokens: (self.tokens > 0.0).then(|| self.total / self.tokens * 1e6),
+            total,
+            reported,
+            reported_share: (total > 0.0).then(|| reported / total),
+            mean: ratio(total, self.n),
+            per_million_tokens: (self.tokens > 0.0).then(|| total / self.tokens * 1e6),
         }
     }
 }
@@ -251,11 +291,18 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// Returns the mean rates over `seconds`. Returns `None` if the time is 0.
-    pub fn from_statistics(statistics: &Statistics, seconds: f64) -> Option<Self> {
+    /// Returns the mean rates of `rows` over `seconds`. Returns `None` if the time is 0.
+    pub fn from_rows<'r>(rows: impl Iterator<Item = &'r Row>, seconds: f64) -> Option<Self> {
+        let (mut requests, mut tokens) = (0_u64, None);
+        for row in rows {
+            requests += 1;
+            if let Some(generated) = row.value(NumericField::Generated) {
+                *tokens.get_or_insert(0.0) += generated;
+            }
+        }
         (seconds > 0.0).then(|| Self {
-            requests: statistics.requests as f64 / seconds,
-            output_tokens: statistics.tokens.generated.map(|tokens| tokens / seconds),
+            requests: requests as f64 / seconds,
+            output_tokens: tokens.map(|tokens: f64| tokens / seconds),
         })
     }
 }

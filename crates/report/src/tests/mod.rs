@@ -1,5 +1,9 @@
 //! Tests that the JSON of a report follows its schema.
 
+mod calendar;
+mod focus;
+mod totals;
+
 use std::fs;
 
 use serde_json::{Map, Value};

@@ -1,0 +1,130 @@
+//! Renders the groups of the report as CSV (RFC 4180), for spreadsheets and scripts.
+//!
+//! [The page about reports](../../../docs/how-to/reports.md) describes the columns.
+
+use std::collections::BTreeSet;
+
+use crate::row::Outcome;
+use crate::statistics::Summary;
+use crate::table::{Cost, Statistics, Tokens};
+use crate::{Group, Report};
+
+const TOKENS: [(&str, fn(&Tokens) -> Option<f64>); 9] = [
+    ("tokens_input", |of| of.input),
+    ("tokens_input_estimated", |of| of.input_estimated),
+    ("tokens_output", |of| of.output),
+    ("tokens_output_estimated", |of| of.output_estimated),
+    ("tokens_generated", |of| of.generated),
+    ("tokens_reasoning", |of| of.reasoning),
+    ("tokens_cached", |of| of.cached),
+    ("tokens_cache_written", |of| of.cache_written),
+    ("tokens_cache_written_1h", |of| of.cache_written_1h),
+];
+
+type FindSummary = fn(&Statistics) -> Option<Summary>;
+
+const SUMMARIES: [(&str, FindSummary); 4] = [
+    ("output_tps", |of| of.output_tps),
+    ("ttft", |of| of.ttft),
+    ("itl", |of| of.itl),
+    ("duration", |of| of.duration),
+];
+
+const SUMMARY_PARTS: [(&str, fn(&Summary) -> f64); 6] = [
+    ("n", |of| of.n as f64),
+    ("mean", |of| of.mean),
+    ("p5", |of| of.p5),
+    ("p50", |of| of.p50),
+    ("p95", |of| of.p95),
+    ("p99", |of| of.p99),
+];
+
+/// Renders a heading and one row per group. An undefined figure is an empty cell.
+pub fn render(report: &Report) -> String {
+    let groups = report.groups.iter();
+    let currencies: BTreeSet<&str> =
+        groups.clone().flat_map(|group| group.statistics.cost.keys().map(String::as_str)).collect();
+    let mut out = row(heading(report, &currencies));
+    for group in groups {
+        out += &row(cells(report, group, &currencies));
+    }
+    out
+}
+
+fn heading(report: &Report, currencies: &BTreeSet<&str>) -> Vec<String> {
+    let mut names: Vec<String> = report.by.iter().map(|name| (*name).to_owned()).collect();
+    names.push("requests".to_owned());
+    names.extend(Outcome::ALL.map(|outcome| outcome.as_str().to_owned()));
+    names.push("error_rate".to_owned());
+    names.extend(TOKENS.map(|(name, _)| name.to_owned()));
+    for currency in currencies {
+        let currency = text(currency);
+        names.extend([format!("cost_{currency}"), format!("cost_reported_{currency}")]);
+    }
+    for (summary, _) in SUMMARIES {
+        names.extend(SUMMARY_PARTS.map(|(part, _)| format!("{summary}_{part}")));
+    }
+    names
+}
+
+fn cells(report: &Report, group: &Group, currencies: &BTreeSet<&str>) -> Vec<String> {
+    let of = &group.statistics;
+    let mut cells: Vec<String> = report
+        .by
+        .iter()
+        .map(|name| group.key.get(name).map_or_else(String::new, |it| text(it)))
+        .collect();
+    cells.push(of.requests.to_string());
+    let outcome = |outcome: Outcome| of.outcomes.get(outcome.as_str()).copied().unwrap_or_default();
+    cells.extend(Outcome::ALL.map(|it| outcome(it).to_string()));
+    cells.push(number(of.error_rate));
+    cells.extend(TOKENS.map(|(_, tokens)| number(tokens(&of.tokens))));
+    for currency in currencies {
+        let cost = of.cost.get(*currency);
+        let parts: [fn(&Cost) -> f64; 2] = [|cost| cost.total, |cost| cost.reported];
+        cells.extend(parts.map(|part| number(cost.map(part))));
+    }
+    for (_, summary) in SUMMARIES {
+        let summary = summary(of);
+        cells.extend(SUMMARY_PARTS.map(|(_, part)| number(summary.as_ref().map(part))));
+    }
+    cells
+}
+
+/// Formats a number with all its digits.
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// Quotes a text if necessary. Spreadsheets execute a cell that starts with one of these characters as a formula, and
+/// clients choose the names of tenants and models. Such a text therefore gets an apostrophe.
+pub(super) fn text(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let text = format!("{}{text}", if is_formula { "'" } else { "" });
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text
+}
+
+pub(super) fn row(cells: Vec<String>) -> String {
+    cells.join(",") + "\r\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_texts_and_defuses_formulas() {
+        for (written, cell) in [
+            ("team a", "team a"),
+            ("a,b", "\"a,b\""),
+            ("say \"x\"", "\"say \"\"x\"\"\""),
+            ("=1+1", "'=1+1"),
+            ("@x,y", "\"'@x,y\""),
+        ] {
+            assert_eq!(text(written), cell);
+        }
+    }
+}
