@@ -29,6 +29,8 @@ mod schema;
 mod shell;
 #[cfg(feature = "demo")]
 pub mod simulate;
+#[cfg(feature = "top")]
+mod top;
 
 /// OpenTelemetry-native observability proxy for LLM APIs. Forwards traffic unchanged and exports tokens per second,
 /// time to first token, queue depth and error budgets.
@@ -189,6 +191,9 @@ pub enum Command {
     /// Run a simulated LLM backend with OpenAI's API, the speed of a real engine, and stalls and failures on request
     #[cfg(feature = "demo")]
     Simulate(simulate::Args),
+    /// Show one or several running proxies in the terminal: what is wrong, models, streams, SLOs and sessions
+    #[cfg(feature = "top")]
+    Top(top::Args),
     /// Evaluate request logs: throughput, latency, errors and cost. Also compares two sets of requests and checks
     /// limits
     #[cfg(feature = "tools")]
@@ -239,6 +244,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Demo(args) => service_exit_code(run_demo(args)),
         #[cfg(feature = "demo")]
         Command::Simulate(args) => service_exit_code(run_simulator(args)),
+        #[cfg(feature = "top")]
+        Command::Top(args) => exit_code(top::run(args, config::environment)),
         #[cfg(feature = "tools")]
         Command::Report(args) => report::run(args),
         Command::Check(args) => check::run(&args, config::environment)

@@ -66,6 +66,11 @@ impl ValueError {
     pub fn new(what: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Self {
         Self { what: what.into(), remedy: remedy.into() }
     }
+
+    /// Returns why the text is invalid, for callers that suggest something else to write.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
 }
 
 /// A duration: a whole number and a unit, such as `250ms`, `2s`, `5m`, `1h` or `30d`.
