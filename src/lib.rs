@@ -8,7 +8,6 @@ pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
-pub mod console;
 pub mod forward;
 pub mod scrape;
 pub mod tcp;

@@ -16,7 +16,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
 const WORKFLOW: &str = ".github/workflows/ci.yml";
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "demo",
     "simulate",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 12] = [
     "uninject",
     "drain",
     "probe",
+    "top",
 ];
 
 #[test]

@@ -12,12 +12,11 @@ use tokio::task::JoinHandle;
 
 use crate::admin::{Admin, Drain, DrainStart, DrainTarget, Pages};
 use crate::config::Config;
-use crate::console::{Live, View};
 use crate::forward::{self, Forwarder, Propagation, RouteTable};
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
 use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader, Workers};
-use tokengauge_measure::load::{RequestPhase, RouteKey};
+use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
 use tokengauge_observe::{InFlightRequests, Observer, ObserverSettings, Sinks};
@@ -29,7 +28,7 @@ use tokengauge_telemetry::{
 };
 use tokengauge_types::clock;
 use tokengauge_types::event::RouteFacts;
-use tokengauge_types::label::{CardinalityLimiter, Name};
+use tokengauge_types::label::CardinalityLimiter;
 
 mod console;
 mod descriptors;
@@ -214,20 +213,9 @@ impl App {
         cfg!(feature = "console") && self.config.load().file.console.enabled
     }
 
-    /// Returns a function that reads the console's view. The function owns its state, for use in a task.
-    pub fn console(&self) -> impl Fn() -> View + Send + Sync + 'static {
-        let observer = Arc::clone(&self.core.observer);
-        move || {
-            observer.with_current_state(|requests, at| {
-                let (load, slo) = requests.reading(at);
-                let streams = requests.streams(at);
-                let live = streams.iter().map(|stream| Live {
-                    model: stream.model.as_ref().map(Name::as_str),
-                    waiting: matches!(stream.phase, RequestPhase::Queued | RequestPhase::Waiting),
-                });
-                View::from_readings(&load, &slo, live)
-            })
-        }
+    /// Returns the observer, for programs that contain a proxy and show its state.
+    pub const fn observer(&self) -> &Arc<Observer> {
+        &self.core.observer
     }
 
     pub fn config(&self) -> Arc<Config> {

@@ -48,6 +48,9 @@ const GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// show error budgets that are overspent many times.
 const SLO_TARGET: f64 = 0.85;
 
+/// Window of every SLO. The demo covers it within minutes, so that the error budgets recover after the incident.
+const SLO_WINDOW: Duration = Duration::from_secs(10 * 60);
+
 impl DemoEnvironment {
     pub async fn start(
         addresses: ListenAddresses,
@@ -73,6 +76,7 @@ impl DemoEnvironment {
         let mut config = config::load(&args, &|_| None)?;
         for objective in &mut config.slos {
             objective.target = SLO_TARGET;
+            objective.window = SLO_WINDOW;
         }
         let app = App::start(config, export_config(otlp), run::workers()?, log_lines).await?;
         let proxy = app.listen_addr().context("the proxy has no TCP listener")?;

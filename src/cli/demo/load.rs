@@ -78,6 +78,7 @@ pub struct Load {
 #[derive(Debug)]
 struct SharedLoad {
     target: SocketAddr,
+    started: MonotonicInstant,
     sent: AtomicUsize,
     records: Mutex<ClientRecords>,
 }
@@ -93,8 +94,12 @@ impl Load {
     /// Starts `clients` clients. Each client sends at least one request to `target`, and one request at a time.
     pub fn start(target: SocketAddr, clients: usize, seed: u64) -> Self {
         let (phase, watched) = watch::channel(LoadPhase::Send);
-        let shared =
-            Arc::new(SharedLoad { target, sent: AtomicUsize::new(0), records: Mutex::default() });
+        let shared = Arc::new(SharedLoad {
+            target,
+            started: clock::now(),
+            sent: AtomicUsize::new(0),
+            records: Mutex::default(),
+        });
         let mut random = Rng::with_seed(seed);
         let mut tasks = JoinSet::new();
         for _ in 0..clients {
@@ -238,8 +243,9 @@ impl Client {
             ("traceparent", format!("00-{trace}-{span:016x}-01")),
             ("x-request-id", trace),
         ];
+        let elapsed = clock::now().since(self.shared.started);
         let simulator_headers =
-            scenario.simulator_headers.iter().map(|(name, value)| (*name, (*value).to_owned()));
+            scenario.headers(elapsed).map(|(name, value)| (name, value.to_owned()));
         for (name, value) in headers.into_iter().chain(simulator_headers) {
             if let Ok(value) = value.parse() {
                 request.headers_mut().insert(name, value);

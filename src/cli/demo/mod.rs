@@ -1,21 +1,22 @@
-//! `tokengauge demo`: runs a simulated backend, clients, the proxy and an OTLP receiver in one process, with a live
-//! view.
+//! `tokengauge demo`: runs a simulated backend, clients, the proxy and an OTLP receiver in one process, and shows them
+//! with the view of `tokengauge top`.
 //!
 //! At the end, the demo compares the telemetry that the receiver got with the traffic that was sent.
 
 mod environment;
+mod lines;
 mod load;
 mod receiver;
 mod scenario;
 mod verify;
 
-use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use terminal_size::{Width, terminal_size};
+use tokengauge_top::{AdminUrl, ScreenSettings, Targets, View, Watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::run::Stop;
@@ -25,12 +26,13 @@ use crate::cli::demo::verify::{Observations, Report};
 use crate::cli::log::has_colours;
 use crate::config::value::DurationValue;
 use crate::config::{Log, LogFormat, LogLevel};
-use crate::console::{Screen, View, render, render_lines};
+use tokengauge_observe::Observer;
 use tokengauge_telemetry::LineCounters;
 
 /// Run a demo: a simulated backend, clients, the proxy and an OTLP receiver in one process
 ///
-/// Needs no installation or configuration, and sends nothing to other machines. At the end, it compares the telemetry
+/// Needs no installation or configuration, and sends nothing to other machines. In a terminal, shows the view of
+/// `tokengauge top`; the key q ends the demo. The traffic contains an incident to find. At the end, it compares the telemetry
 /// received over OTLP with the traffic that the backend sent: tokens, time to first token, and each request exactly
 /// once.
 #[derive(Clone, Debug, clap::Args)]
@@ -61,7 +63,8 @@ pub struct Args {
 /// Log settings of the demo. Only errors are logged, because the demo aborts streams on purpose.
 pub const LOG: Log = Log { level: LogLevel::Error, format: LogFormat::Text };
 
-/// Maximum time to wait for requests in flight at the end. The longest request takes about 4 s on an idle machine.
+/// Maximum time to wait for requests in flight at the end. The longest request takes about 4 s on an idle machine, and
+/// 5 s longer during the incident.
 const LOAD_STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum time to wait until the backend has noticed all disconnected clients.
@@ -79,19 +82,23 @@ pub async fn run(
     let addresses = ListenAddresses { listen: args.listen, admin: args.admin };
     let mut stop = Stop::listen()?;
     let environment = DemoEnvironment::start(addresses, args.seed, log_lines).await?;
-    let mut output = Output::new(variable);
-    output.print(banner(&environment)).await?;
+    print(banner(&environment)).await?;
     let load = Load::start(environment.proxy, usize::from(args.clients), args.seed);
-    tokio::select! {
-        result = output.run(environment.app.console()) => result?,
-        () = finished(&mut stop, args.length) => {}
+    let finished = finished(&mut stop, args.length);
+    if io::stdout().is_terminal() {
+        show(&environment, has_colours(true, variable), finished).await?;
+    } else {
+        tokio::select! {
+            result = print_lines(environment.app.observer()) => result?,
+            () = finished => {}
+        }
     }
     let end = async {
         let waiting =
             "\nWaiting for the clients to finish and for the proxy to export its telemetry …\n";
-        output.print(waiting.to_owned()).await?;
+        print(waiting.to_owned()).await?;
         let (report, agrees) = finish(environment, load).await;
-        output.print(report).await?;
+        print(report).await?;
         Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     };
     tokio::select! {
@@ -148,71 +155,57 @@ fn banner(environment: &DemoEnvironment) -> String {
         (environment.proxy, environment.app.admin_addr(), environment.backend);
     format!(
         "\
-tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{backend}
+tokengauge demo: clients → proxy http://{proxy}
+                         → simulated backend http://{backend}
   console   http://{admin}/
-  metrics   curl http://{admin}/metrics        live streams   curl http://{admin}/streams
-  request   curl -N http://{proxy}/v1/chat/completions -H 'content-type: application/json' \\
-              -d '{{\"model\":\"sim-fast\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}'
+  metrics   curl http://{admin}/metrics
+  request   curl -N http://{proxy}/v1/chat/completions \\
+              -H 'content-type: application/json' -d '{{\"model\": \"sim-fast\",
+              \"stream\": true, \"messages\": [{{\"role\": \"user\", \"content\": \"hi\"}}]}}'
   client    OPENAI_BASE_URL=http://{proxy}/v1 OPENAI_API_KEY=none python app.py
-  Some requests stall, fail or are aborted on purpose, so error budgets shrink. Every SLO has the target 85 %.
-  Press Ctrl-C to stop and compare the measurements with the traffic.
+  Some requests stall, fail or are aborted on purpose. Every SLO has the target
+  85 % and a window of 10 minutes. An incident starts after 20 s: find it.
+  Ctrl-C stops the demo and compares the measurements with the traffic.
 
 "
     )
 }
 
-/// Writes to standard output. On a terminal, the view is redrawn in the same place. Elsewhere, plain lines are printed.
-struct Output {
-    terminal: bool,
-    colour: bool,
+/// Shows the view of `tokengauge top` until the user quits or `finished` completes.
+async fn show(
+    environment: &DemoEnvironment,
+    has_colours: bool,
+    finished: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let admin = environment.app.admin_addr();
+    let url: AdminUrl = admin.to_string().parse()?;
+    let watch = Watch::start(&Targets { urls: vec![url], token: None });
+    let notes = vec![
+        format!("demo · console http://{admin}/ · proxy http://{}", environment.proxy),
+        "An incident starts after 20 s: find it. q ends the demo.".to_owned(),
+    ];
+    let settings = ScreenSettings { view: View::Now, has_colours, notes };
+    Ok(tokengauge_top::show(watch, settings, finished).await?)
 }
 
-/// Width in characters for a terminal that does not report its width.
-const DEFAULT_WIDTH: usize = 100;
-
-impl Output {
-    fn new(variable: fn(&str) -> Option<String>) -> Self {
-        let terminal = io::stdout().is_terminal();
-        Self { terminal, colour: has_colours(terminal, variable) }
-    }
-
-    async fn print(&self, text: String) -> io::Result<()> {
-        write_stdout(move |mut out| out.write_all(text.as_bytes())).await
-    }
-
-    /// Prints the view periodically. Returns only if standard output is not writable.
-    async fn run(&mut self, view: impl Fn() -> View) -> io::Result<()> {
-        let every = Duration::from_millis(if self.terminal { 250 } else { 1_000 });
-        let mut ticks = interval(every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let start = ticks.tick().await;
-        let mut screen = Screen::default();
-        loop {
-            let elapsed = ticks.tick().await.duration_since(start);
-            let view = view();
-            if self.terminal {
-                let width =
-                    terminal_size().map_or(DEFAULT_WIDTH, |(Width(width), _)| usize::from(width));
-                let frame = render(&view, width, self.colour);
-                screen =
-                    write_stdout(move |mut out| screen.draw(&frame, &mut out).map(|()| screen))
-                        .await?;
-            } else {
-                self.print(render_lines(&view, elapsed)).await?;
-            }
-        }
+/// Prints plain lines every second. Returns only if standard output is not writable.
+async fn print_lines(observer: &Observer) -> io::Result<()> {
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let start = ticks.tick().await;
+    loop {
+        let elapsed = ticks.tick().await.duration_since(start);
+        print(lines::current(observer, elapsed)).await?;
     }
 }
 
 /// Writes to standard output on a thread of its own, because a paused terminal or a full pipe blocks the write. The
 /// demo still serves requests and handles signals in this time.
-async fn write_stdout<T: Send + 'static>(
-    write: impl FnOnce(StdoutLock<'static>) -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
+async fn print(text: String) -> io::Result<()> {
     let written = tokio::task::spawn_blocking(move || {
-        let result = write(io::stdout().lock())?;
-        io::stdout().flush()?;
-        Ok(result)
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
     });
     written.await?
 }

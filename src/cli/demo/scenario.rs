@@ -1,4 +1,6 @@
-//! Defines the requests of the demo's clients: different APIs, models, streams, stalls and failures.
+//! Defines the requests of the demo's clients: different APIs, models, streams, stalls and failures, and an incident.
+
+use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::json;
@@ -17,7 +19,7 @@ pub struct Scenario {
     /// `max_tokens` of the request.
     max_tokens: u32,
     /// Headers that control the simulated backend.
-    pub simulator_headers: &'static [(&'static str, &'static str)],
+    simulator_headers: &'static [(&'static str, &'static str)],
     /// Number of text chunks after which the client disconnects.
     pub leaves_after: Option<u32>,
     feature: Feature,
@@ -109,6 +111,25 @@ pub const SCENARIOS: [Scenario; 15] = [
     },
 ];
 
+/// The incident: one model needs seconds for the prefill of each prompt. It lasts long enough for percentiles and burn
+/// rates to show it, and short enough to see its end.
+const INCIDENT_MODEL: &str = "sim-typical";
+const INCIDENT_START: Duration = Duration::from_secs(20);
+const INCIDENT_LENGTH: Duration = Duration::from_secs(60);
+
+/// The incident occurs again after this time, so that a late viewer sees it, too.
+const INCIDENT_PERIOD: Duration = Duration::from_secs(5 * 60);
+
+/// The header that delays the first token by 5 s. The objective of the SLO `ttft` is 2 s.
+const INCIDENT_HEADER: (&str, &str) = ("x-simulate-ttft-us", "5000000");
+
+/// Returns whether the incident happens at this time after the start of the demo.
+fn is_incident(elapsed: Duration) -> bool {
+    let since_first = elapsed.checked_sub(INCIDENT_START);
+    let in_period = since_first.map(|since| since.as_secs() % INCIDENT_PERIOD.as_secs());
+    in_period.is_some_and(|seconds| seconds < INCIDENT_LENGTH.as_secs())
+}
+
 /// Returns the models that the scenarios request.
 pub fn models() -> Vec<Profile> {
     let mut models = Profile::defaults();
@@ -134,6 +155,17 @@ impl Scenario {
             drawn -= scenario.weight;
         }
         chosen
+    }
+
+    /// Returns the headers that control the simulated backend, for a request at this time after the start of the demo.
+    pub fn headers(
+        &self,
+        elapsed: Duration,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+        // Requests without a first token have no prefill to delay.
+        let is_slow = self.model == INCIDENT_MODEL && self.simulator_headers.is_empty();
+        let incident = (is_slow && is_incident(elapsed)).then_some(INCIDENT_HEADER);
+        self.simulator_headers.iter().copied().chain(incident)
     }
 
     /// Returns the request body. `nth` makes the prompt and the response unique.
@@ -185,6 +217,20 @@ mod tests {
         assert!(share("fast") > 3 * share("slow"));
         let faults = share("limited") + share("failed") + share("truncated");
         assert!(faults < drawn.len() / 15, "most requests succeed");
+    }
+
+    #[test]
+    fn the_incident_delays_one_model_for_a_minute() {
+        let slow = |model: &'static str, seconds| {
+            let scenario = Scenario { model, ..STREAM };
+            scenario.headers(Duration::from_secs(seconds)).any(|header| header == INCIDENT_HEADER)
+        };
+        let at =
+            [0, 19, 20, 79, 80, 319, 320, 379, 380].map(|seconds| slow(INCIDENT_MODEL, seconds));
+        assert_eq!(at, [false, false, true, true, false, false, true, true, false]);
+        assert!(!slow("sim-fast", 30));
+        let failing = Scenario { simulator_headers: &[("x-simulate-status", "503")], ..STREAM };
+        assert_eq!(failing.headers(Duration::from_secs(30)).count(), 1);
     }
 
     #[test]
