@@ -58,8 +58,8 @@ fn document(name: &str) -> Value {
         "now": {"requests_per_second": 1.5, "output_tokens_per_second": 100.0, "in_flight": 2},
         "conditions": [{"id": "x", "severity": "critical", "text": "openai · gpt-4o: TTFT p95 4.2 s, objective 2 s",
             "since_unix_ms": 44_700_000, "runbook": "LLMTTFTDegraded"}],
-        "history": {"first_interval": 1, "last_interval": 9, "groups": [{"id": 1, "provider": "openai", "model": "gpt-4o\u{1b}[31m",
-            "intervals": [[9, {"finished": 3, "output_tokens": 60,
+        "history": {"first_interval": 8821, "last_interval": 9000, "groups": [{"id": 1, "provider": "openai", "model": "gpt-4o\u{1b}[31m",
+            "intervals": [[9000, {"finished": 3, "output_tokens": 60,
                 "ttft": {"scale": 3, "count": 3, "sum": 3.0, "zero": 0, "buckets": [[-1, 3]]}}]]}]},
     })
 }

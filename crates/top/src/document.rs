@@ -404,8 +404,10 @@ impl History {
         for group in &mut self.groups {
             // Intervals before the first and after the last one, so that their number stays bounded.
             group.intervals = group.intervals.split_off(&self.first_interval);
-            drop(group.intervals.split_off(&(self.last_interval.saturating_add(1))));
+            drop(group.intervals.split_off(&self.last_interval.saturating_add(1)));
         }
+        // Such a group comes again in `new_groups`.
+        self.groups.retain(|group| !group.intervals.is_empty());
     }
 }
 

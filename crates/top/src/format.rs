@@ -21,6 +21,7 @@ pub fn rate(per_second: Option<f64>) -> String {
 /// Formats a time: in milliseconds below one second, in seconds up to two minutes, and in larger units above.
 pub fn seconds(seconds: Option<f64>) -> String {
     or_undefined(seconds, |seconds| match seconds {
+        seconds if seconds < 0.009_95 => format!("{:.1} ms", seconds * 1e3),
         seconds if seconds < 0.9995 => format!("{:.0} ms", seconds * 1e3),
         seconds if seconds < 99.5 => format!("{seconds:.1} s"),
         seconds => span(seconds),
@@ -151,9 +152,12 @@ mod tests {
 
     #[test]
     fn numbers_have_units() {
-        let times =
-            [0.0123, 0.9996, 1.23, 99.4, 100.0, 750.0, 90_000.0].map(|it| seconds(Some(it)));
-        assert_eq!(times, ["12 ms", "1.0 s", "1.2 s", "99.4 s", "100 s", "12 min", "25 h"]);
+        let times = [0.0003, 0.0123, 0.9996, 1.23, 99.4, 100.0, 750.0, 90_000.0]
+            .map(|it| seconds(Some(it)));
+        assert_eq!(
+            times,
+            ["0.3 ms", "12 ms", "1.0 s", "1.2 s", "99.4 s", "100 s", "12 min", "25 h"]
+        );
         assert_eq!(
             [rate(Some(12.34)), rate(Some(1234.5)), rate(Some(45_678.0))],
             ["12.3", "1234", "45.7 k"]

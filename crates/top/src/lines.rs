@@ -43,10 +43,10 @@ fn process(process: &Process) -> String {
     }
     format!(
         "process={name} state=up tps={} ttft_p95={} req_per_s={} failed={} in_flight={} queue={} stalled={}",
-        dense(rate(process.output_tokens_per_second)),
-        dense(seconds(process.time_to_first_token_p95_seconds)),
-        dense(rate(process.requests_per_second)),
-        dense(percent(process.failed_share)),
+        dense(&rate(process.output_tokens_per_second)),
+        dense(&seconds(process.time_to_first_token_p95_seconds)),
+        dense(&rate(process.requests_per_second)),
+        dense(&percent(process.failed_share)),
         count(process.in_flight),
         count(process.queue_depth),
         count(process.stalled)
@@ -72,14 +72,14 @@ fn model(model: &Model) -> String {
         "model={} provider={} tps={} tps_per_stream={} ttft_p50={} ttft_p95={} queue={} in_flight={} req_per_s={} failed={}",
         word(model.model.as_ref()),
         word(model.provider.as_ref()),
-        dense(rate(Some(model.output_tokens_per_second))),
-        dense(rate(model.stream_output_tokens_per_second.p50)),
-        dense(seconds(model.time_to_first_token_seconds.p50)),
-        dense(seconds(model.time_to_first_token_seconds.p95)),
+        dense(&rate(Some(model.output_tokens_per_second))),
+        dense(&rate(model.stream_output_tokens_per_second.p50)),
+        dense(&seconds(model.time_to_first_token_seconds.p50)),
+        dense(&seconds(model.time_to_first_token_seconds.p95)),
         model.queued,
         model.in_flight,
-        dense(rate(Some(model.requests_per_second))),
-        dense(percent(model.failed_share))
+        dense(&rate(Some(model.requests_per_second))),
+        dense(&percent(model.failed_share))
     )
 }
 
@@ -90,13 +90,13 @@ fn slo(slo: &Slo) -> String {
         word(Some(&slo.name)),
         slo.good,
         slo.bad,
-        dense(percent(slo.error_budget_remaining.map(|budget| budget.remaining))),
-        dense(rate(burn))
+        dense(&percent(slo.error_budget_remaining.map(|budget| budget.remaining))),
+        dense(&rate(burn))
     )
 }
 
 /// Removes spaces, so that scripts can split a line at spaces.
-fn dense(text: String) -> String {
+fn dense(text: &str) -> String {
     text.replace(' ', "")
 }
 

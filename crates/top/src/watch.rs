@@ -59,9 +59,9 @@ pub async fn read_once(targets: &Targets) -> Overview {
                         continue;
                     }
                     let client = Client { endpoint, token: targets.token.clone() };
-                    reads.spawn(
-                        async move { (client.endpoint.to_string(), client.snapshot().await) },
-                    );
+                    reads.spawn(async move {
+                        (client.endpoint.to_string(), read_document(&client).await)
+                    });
                 }
             }
             Err(reason) => sources.push(failed(url.to_string(), &reason)),
@@ -78,6 +78,25 @@ pub async fn read_once(targets: &Targets) -> Overview {
         }
     }
     Overview::merge(&sources, left_out)
+}
+
+/// Number of attempts to read a document from a process whose observer is busy.
+const ATTEMPTS: usize = 3;
+
+async fn read_document(client: &Client) -> Result<Snapshot, ClientError> {
+    for _ in 1..ATTEMPTS {
+        let result = client.snapshot().await;
+        if !result.as_ref().is_err_and(is_busy) {
+            return result;
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
+    client.snapshot().await
+}
+
+/// Returns whether the process is healthy but cannot answer now: it has too many viewers, drains, or its observer is late.
+fn is_busy(error: &ClientError) -> bool {
+    matches!(error, ClientError::Status(StatusCode::SERVICE_UNAVAILABLE, _))
 }
 
 fn failed(address: String, reason: &str) -> Source {
@@ -281,10 +300,7 @@ async fn follow_process(shared: Arc<Mutex<Shared>>, client: Client) {
             Ok(never) => match never {},
             Err(error) => error,
         };
-        let result = match error {
-            ClientError::Status(StatusCode::SERVICE_UNAVAILABLE, _) => client.snapshot().await,
-            error => Err(error),
-        };
+        let result = if is_busy(&error) { client.snapshot().await } else { Err(error) };
         match result {
             Ok(snapshot) => {
                 lock(&shared).store(&address, snapshot);

@@ -53,10 +53,12 @@ impl Sums {
     }
 }
 
-/// Returns the part of the last 60 s in which the process ran, in seconds.
+/// Returns the part of the last 60 s in which the process ran, in seconds. Ends with the last complete interval.
 pub fn covered_seconds(snapshot: &Snapshot) -> f64 {
-    let uptime = snapshot.process.uptime_seconds.unwrap_or(WINDOW_SECONDS);
-    uptime.clamp(snapshot.settings.interval_seconds.clamp(1.0, WINDOW_SECONDS), WINDOW_SECONDS)
+    let Some(uptime) = snapshot.process.uptime_seconds else { return WINDOW_SECONDS };
+    let started = snapshot.at_unix_ms as f64 / 1e3 - uptime;
+    let end = snapshot.history.last_interval.saturating_add(1) as f64;
+    (end * snapshot.settings.interval_seconds - started).clamp(1.0, WINDOW_SECONDS)
 }
 
 /// Returns the intervals of a group in the last 60 s.

@@ -77,7 +77,7 @@ fn counts_and_rates_are_sums_and_unreachable_processes_have_no_part() {
         Some(3.0 / 44.0),
         "of 30 + 10 requests and 2 × 2 of the other model"
     );
-    assert_eq!(now.cost_per_hour[0].amount, 2.4);
+    assert_eq!(Some(now.cost_per_hour[0].amount), Some(2.4));
     assert_eq!((overview.streams.len(), overview.unreachable()), (8, 1));
     let gone = &overview.processes[2];
     assert_eq!((gone.name.as_str(), gone.requests_per_second), ("c", None));
@@ -106,27 +106,28 @@ fn intervals_count_back_from_the_last_one_of_each_process() {
         let models = merged(documents).models;
         models.into_iter().find(|model| model.model == Some(Text::new("gpt-4o"))).unwrap()
     };
-    let rate = |documents: &[Value]| model(documents).output_tokens_per_second;
+    let rate = |documents: &[Value]| Some(model(documents).output_tokens_per_second);
     assert_eq!(
         rate(&[document("a", &[0.1; 4], 0)]),
-        20.0,
+        Some(20.0),
         "1,200 tokens in 60 s; older intervals do not count"
     );
     assert_eq!(
         rate(&[late.clone(), document("a", &[0.1; 4], 0)]),
-        40.0,
+        Some(40.0),
         "55 s before the last interval counts"
     );
     late["history"]["last_interval"] = json!(9012);
-    assert_eq!(rate(&[late]), 0.0, "60 s before does not");
+    assert_eq!(rate(&[late]), Some(0.0), "60 s before does not");
 }
 
 #[test]
 fn a_process_that_has_just_started_divides_by_its_uptime() {
     let mut young = document("a", &[0.1; 6], 0);
-    young["process"]["uptime_seconds"] = json!(12.0);
+    // The process started 7 s before the start of the last interval, which takes 5 s.
+    young["process"]["uptime_seconds"] = json!(7.0);
     let model = &merged(&[young]).models[0];
-    assert_eq!(model.output_tokens_per_second, 100.0);
+    assert_eq!(Some(model.output_tokens_per_second), Some(100.0));
 }
 
 #[test]

@@ -30,9 +30,10 @@ pub fn draw(canvas: &mut Canvas<'_>, overview: &Overview, ui: &Ui, context: &Con
     }
     // The order of the tables is that of their own views.
     let unsorted = Ui::default();
-    if canvas.height() > MIN_TABLE {
+    if canvas.height() > MIN_TABLE && !overview.models.is_empty() {
         canvas.blank();
-        let rows = (overview.models.len() + 1).min(canvas.height() / 2);
+        let all = canvas.height();
+        let rows = (overview.models.len() + 1).min(if all > 2 * MIN_TABLE { all / 2 } else { all });
         models::draw(&mut canvas.split_top(rows), overview, &unsorted, context);
     }
     if canvas.height() > MIN_TABLE && !overview.streams.is_empty() {
@@ -102,8 +103,9 @@ impl Problem {
 
 fn unreachable(process: &Process, context: &Context) -> Option<Problem> {
     let failure = process.failure.as_ref()?;
-    let name = if process.name.as_str() == process.address {
-        process.address.clone()
+    // A name that several processes have contains the address.
+    let name = if process.name.as_str().contains(&process.address) {
+        process.name.to_string()
     } else {
         format!("{} ({})", process.name, process.address)
     };
