@@ -291,7 +291,7 @@ async fn finds_requests_and_explains_a_wrong_query() {
     let all = find("").await;
     assert_eq!((all.items.len(), all.left_out), (25, 0));
     assert!(all.items.is_sorted_by(|a, b| a.ended_unix_ms >= b.ended_unix_ms));
-    let two = find("limit=2&model=steady&route=default").await;
+    let two = find("limit=2&model=steady&route=sim").await;
     assert_eq!((two.items.len(), two.left_out), (2, 22));
     let ended = all.items[3].ended_unix_ms;
     let then = find(&format!("ended_from_unix_ms={ended}&ended_to_unix_ms={ended}")).await;
