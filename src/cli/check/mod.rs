@@ -242,6 +242,62 @@ mod tests {
         fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
+    /// Files of a certificate, a key, an authority and a token, of which one is wrong, and a part of the error.
+    const UNUSABLE: [(&str, &str, &str, &str, &str); 10] = [
+        (
+            "none.pem",
+            "good.key",
+            "good.pem",
+            "",
+            "2:57: listeners[0].tls.certificate: cannot read FOLDER/none.pem",
+        ),
+        ("good.pem", "none.key", "good.pem", "", "listeners[0].tls.key: cannot read"),
+        (
+            "good.key",
+            "good.pem",
+            "good.pem",
+            "",
+            "tls.certificate: FOLDER/good.key contains a private key but no certificate",
+        ),
+        ("good.pem", "good.pem", "good.pem", "", "contains a certificate but no private key"),
+        (
+            "good.pem",
+            "other.key",
+            "good.pem",
+            "",
+            "listeners[0].tls.key: the certificate FOLDER/good.pem and the key FOLDER/other.key cannot be used",
+        ),
+        (
+            "old.pem",
+            "old.key",
+            "good.pem",
+            "",
+            "tls.certificate: FOLDER/old.pem: expired at 2001-01-01T00:00:00Z; renew it",
+        ),
+        ("early.pem", "early.key", "good.pem", "", "not valid before 3999-01-01"),
+        (
+            "good.pem",
+            "good.key",
+            "good.key",
+            "",
+            "upstreams.a.ca_file: FOLDER/good.key: the file contains no certificate",
+        ),
+        (
+            "good.pem",
+            "good.key",
+            "none.pem",
+            "",
+            "upstreams.a.ca_file: FOLDER/none.pem: cannot read the file",
+        ),
+        (
+            "good.pem",
+            "good.key",
+            "good.pem",
+            "token",
+            "admin.token_file: FOLDER/token holds no valid bearer token",
+        ),
+    ];
+
     #[test]
     fn reports_files_that_the_proxy_could_not_use() {
         let folder = tempfile::tempdir().unwrap();
@@ -251,60 +307,7 @@ mod tests {
         write("old", [2000, 2001]);
         write("early", [3999, 4000]);
         fs::write(folder.path().join("token"), "two words").unwrap();
-        for (certificate, key, ca, token, expected) in [
-            (
-                "none.pem",
-                "good.key",
-                "good.pem",
-                "",
-                "2:57: listeners[0].tls.certificate: cannot read FOLDER/none.pem",
-            ),
-            ("good.pem", "none.key", "good.pem", "", "listeners[0].tls.key: cannot read"),
-            (
-                "good.key",
-                "good.pem",
-                "good.pem",
-                "",
-                "tls.certificate: FOLDER/good.key contains a private key but no certificate",
-            ),
-            ("good.pem", "good.pem", "good.pem", "", "contains a certificate but no private key"),
-            (
-                "good.pem",
-                "other.key",
-                "good.pem",
-                "",
-                "listeners[0].tls.key: the certificate FOLDER/good.pem and the key FOLDER/other.key cannot be used",
-            ),
-            (
-                "old.pem",
-                "old.key",
-                "good.pem",
-                "",
-                "tls.certificate: FOLDER/old.pem: expired at 2001-01-01T00:00:00Z; renew it",
-            ),
-            ("early.pem", "early.key", "good.pem", "", "not valid before 3999-01-01"),
-            (
-                "good.pem",
-                "good.key",
-                "good.key",
-                "",
-                "upstreams.a.ca_file: FOLDER/good.key: the file contains no certificate",
-            ),
-            (
-                "good.pem",
-                "good.key",
-                "none.pem",
-                "",
-                "upstreams.a.ca_file: FOLDER/none.pem: cannot read the file",
-            ),
-            (
-                "good.pem",
-                "good.key",
-                "good.pem",
-                "token",
-                "admin.token_file: FOLDER/token holds no valid bearer token",
-            ),
-        ] {
+        for (certificate, key, ca, token, expected) in UNUSABLE {
             let admin = if token.is_empty() {
                 String::new()
             } else {
