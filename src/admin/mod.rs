@@ -43,7 +43,7 @@ use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
 use self::live::EventStream;
 use self::pieces::PiecesBody;
-use self::runbooks::runbook;
+use self::runbooks::{linked_page, runbook};
 use tokengauge_console::assets::Asset;
 use tokengauge_listen::WriteTimeout;
 use tokengauge_telemetry::prometheus::Format;
@@ -229,7 +229,7 @@ enum Endpoint {
     Ready,
     StartDrain,
     AwaitDrain,
-    /// The text of a runbook.
+    /// The text of a runbook, or of a page to which runbooks link.
     Runbook(&'static str),
     Page(PageKind),
     /// A file of the web console, which contains no data.
@@ -275,7 +275,7 @@ impl Endpoint {
             }
             path => match pages.others.iter().position(|page| page.path == path) {
                 Some(index) => Self::Page(PageKind::Other(index)),
-                None => return Err((StatusCode::NOT_FOUND, INDEX)),
+                None => Self::Runbook(linked_page(path).ok_or((StatusCode::NOT_FOUND, INDEX))?),
             },
         })
     }

@@ -1,4 +1,5 @@
-//! The runbooks of the alerts. They are embedded, so that links in alerts work without another server.
+//! The runbooks of the alerts and the pages to which they link. They are embedded, so that links in alerts and runbooks
+//! work without another server.
 
 macro_rules! runbooks {
     ($($name:literal,)*) => {
@@ -7,7 +8,7 @@ macro_rules! runbooks {
 }
 
 /// Names and Markdown text of all runbooks.
-const RUNBOOKS: [(&str, &str); 31] = runbooks![
+const RUNBOOKS: [(&str, &str); 33] = runbooks![
     "LLMBudgetForecastExceeded",
     "LLMClientErrors",
     "LLMCostSpike",
@@ -33,6 +34,8 @@ const RUNBOOKS: [(&str, &str); 31] = runbooks![
     "LLMVariantFasterButWorse",
     "LLMWorkloadDrift",
     "README",
+    "TokengaugeCertificateExpiring",
+    "TokengaugeConfigReloadFailing",
     "TokengaugeExportFailing",
     "TokengaugeMemoryNearLimit",
     "TokengaugeObserverDropping",
@@ -40,6 +43,34 @@ const RUNBOOKS: [(&str, &str); 31] = runbooks![
     "TokengaugeTelemetryAbsent",
     "whose-fault",
 ];
+
+macro_rules! pages {
+    ($($path:literal = $file:literal,)*) => {
+        [$(($path, include_str!(concat!("../../", $file))),)*]
+    };
+}
+
+/// Paths and text of the pages to which runbooks link. Their paths have the same position relative to `/runbooks/` as the
+/// files have, so that the links need no change.
+const LINKED: [(&str, &str); 12] = pages![
+    "/alerts/values.yaml" = "alerts/values.yaml",
+    "/explanation/definitions.md" = "docs/explanation/definitions.md",
+    "/explanation/drift.md" = "docs/explanation/drift.md",
+    "/explanation/queues.md" = "docs/explanation/queues.md",
+    "/how-to/cost.md" = "docs/how-to/cost.md",
+    "/how-to/reports.md" = "docs/how-to/reports.md",
+    "/how-to/slos.md" = "docs/how-to/slos.md",
+    "/reference/admin-api.md" = "docs/reference/admin-api.md",
+    "/reference/configuration.md" = "docs/reference/configuration.md",
+    "/reference/engine-metrics.md" = "docs/reference/engine-metrics.md",
+    "/reference/outcomes.md" = "docs/reference/outcomes.md",
+    "/reference/telemetry.md" = "docs/reference/telemetry.md",
+];
+
+/// Returns the page at a path to which a runbook links, such as `/how-to/slos.md`.
+pub fn linked_page(path: &str) -> Option<&'static str> {
+    LINKED.iter().find(|(known, _)| *known == path).map(|(_, text)| *text)
+}
 
 /// Returns the runbook at a path such as `/runbooks/NAME` or `/runbooks/NAME.md`. The path `/runbooks/` returns the
 /// list of runbooks.
@@ -63,6 +94,41 @@ mod tests {
             .collect();
         files.sort();
         assert_eq!(RUNBOOKS.map(|(name, _)| name), files.as_slice());
+    }
+
+    /// Follows a relative link as a browser does, and returns the path.
+    fn target(page: &str, link: &str) -> String {
+        let mut segments: Vec<&str> = page.split('/').skip(1).collect();
+        segments.pop();
+        for segment in link.split('/') {
+            match segment {
+                ".." => drop(segments.pop()),
+                "." => {}
+                name => segments.push(name),
+            }
+        }
+        format!("/{}", segments.join("/"))
+    }
+
+    #[test]
+    fn every_link_of_a_runbook_leads_to_a_page() {
+        let mut links = 0;
+        let mut used = std::collections::BTreeSet::new();
+        for (name, text) in RUNBOOKS {
+            for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let link = link.split('#').next().unwrap_or_default();
+                if link.is_empty() || link.contains("://") {
+                    continue;
+                }
+                let path = target(&format!("/runbooks/{name}"), link);
+                assert!(runbook(&path).or(linked_page(&path)).is_some(), "{name}: {link}");
+                links += 1;
+                used.insert(path);
+            }
+        }
+        assert!(links > 100, "{links}");
+        assert!(LINKED.iter().all(|(path, _)| used.contains(*path)), "{used:?}");
+        assert_eq!(linked_page("/how-to/kubernetes.md"), None);
     }
 
     #[test]

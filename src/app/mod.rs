@@ -32,11 +32,13 @@ use tokengauge_types::label::CardinalityLimiter;
 
 mod console;
 mod descriptors;
+mod reloads;
 mod routing;
 mod slo_state;
 mod views;
 
 use self::descriptors::{DescriptorBudget, LoweredLimits};
+use self::reloads::Reloads;
 use self::routing::{backends, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
@@ -66,7 +68,7 @@ pub struct App {
     forwarder: Arc<Forwarder>,
     routes: Arc<ArcSwap<RouteTable>>,
     descriptors: DescriptorBudget,
-    certificates: Vec<TlsReloader>,
+    reloads: Arc<Reloads>,
     config: Arc<ArcSwap<Config>>,
     #[expect(dead_code, reason = "the workers must run as long as connections are open")]
     workers: Workers,
@@ -142,11 +144,14 @@ impl App {
         let drain_start = DrainStart::default();
         let start = drain_start.clone();
         let current_routes = Arc::clone(&routes);
+        let certificates = listeners.iter().filter_map(Listener::tls_reloader).collect();
+        let reloads = Arc::new(Reloads::new(certificates, &config));
+        let status = Arc::clone(&reloads);
         let others = Box::new(move || StateSnapshot {
             upstreams: current_routes.load().upstream_counts(),
             draining: start.elapsed(),
             log: log_lines.counts(),
-            ..views::client_load(loads.iter().map(|load| load()))
+            ..status.snapshot(views::client_load(loads.iter().map(|load| load())))
         });
         let core = Core::start(&config, export, others)?;
         let forwarder = Forwarder::new(forward::Dependencies {
@@ -165,7 +170,6 @@ impl App {
         });
         let admin = bind_admin(&config, &core, &ready, drain).await?;
         let addresses = listeners.iter().map(|it| (it.address(), it.has_tls())).collect();
-        let certificates = listeners.iter().filter_map(Listener::tls_reloader).collect();
         let stop = watch::Sender::new(false);
         let serve = |listener| serve(listener, &forwarder, workers.clone(), &stop);
         let listener_tasks = listeners.into_iter().map(serve).collect();
@@ -180,7 +184,7 @@ impl App {
             forwarder,
             routes,
             descriptors,
-            certificates,
+            reloads,
             config,
             workers,
             core,
@@ -238,19 +242,21 @@ impl App {
         let routes = Arc::new(routes);
         let previous = self.routes.swap(Arc::clone(&routes));
         routes.apply_limits(&previous);
+        self.reloads.record_success(&new);
         self.config.store(Arc::new(new));
         Ok(())
+    }
+
+    /// Records for the metrics that the previous configuration stays in use.
+    pub fn record_failed_reload(&self) {
+        self.reloads.record_failure();
     }
 
     /// Reads the certificates of the listeners and of the OTLP export again, for new connections. If a certificate
     /// cannot be used, logs the error and keeps the previous certificate. [`reload`](Self::reload) reads the certificates
     /// of upstreams and engines, which are part of the configuration.
     pub fn reload_certificates(&self) {
-        for certificate in &self.certificates {
-            if let Err(error) = certificate.reload() {
-                self_telemetry::certificate_reload_failed(&error);
-            }
-        }
+        self.reloads.reload_certificates();
         self.core.telemetry.reload_certificates();
     }
 

@@ -42,6 +42,8 @@ pub(super) fn snapshot_source(
                 request_log: others.request_log,
                 log: others.log,
                 draining: others.draining,
+                config: others.config,
+                certificates: others.certificates,
                 process: ProcessStats::read(),
                 ..observed
             });

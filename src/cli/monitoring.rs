@@ -3,11 +3,13 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use crate::config;
-use tokengauge_monitoring::alerts::span::Divisor;
+use tokengauge_monitoring::alerts::span::{Divisor, Span};
+use tokengauge_monitoring::alerts::values::{RunbookUrl, Values};
 use tokengauge_monitoring::alerts::{self, document};
 use tokengauge_monitoring::{Files, dashboards};
 
@@ -20,6 +22,18 @@ pub struct AlertsArgs {
     /// Read thresholds that differ from the defaults (YAML)
     #[arg(long, value_name = "FILE")]
     values: Option<PathBuf>,
+
+    /// Generate rules for the windows of the SLOs in this configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Set the address of the runbooks in annotations; {alert} is the name of the alert, at the end by default
+    #[arg(long, value_name = "URL")]
+    runbook_url: Option<String>,
+
+    /// Set the address of Grafana in annotations
+    #[arg(long, value_name = "URL")]
+    grafana_url: Option<String>,
 
     /// Write the rule files to this folder
     #[arg(long, value_name = "DIR")]
@@ -48,7 +62,7 @@ pub struct DashboardsArgs {
 }
 
 pub(super) fn alerts(args: &AlertsArgs) -> anyhow::Result<String> {
-    let values = config::alert_values(args.values.as_deref())?;
+    let values = values(args)?;
     let mut rules = alerts::rules(&values);
     if let Some(by) = args.divide_durations {
         rules = alerts::divided(rules, Divisor(by));
@@ -64,6 +78,27 @@ pub(super) fn alerts(args: &AlertsArgs) -> anyhow::Result<String> {
             Ok(document(groups, &values.links))
         }
     }
+}
+
+/// Reads the values file, and replaces what the flags set.
+fn values(args: &AlertsArgs) -> anyhow::Result<Values> {
+    let mut values = config::alert_values(args.values.as_deref())?;
+    if let Some(file) = &args.config {
+        let mut windows: Vec<Duration> =
+            config::check(file)?.slos.iter().map(|slo| slo.window).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        values.slo.windows =
+            windows.into_iter().map(|window| Span::seconds(window.as_secs())).collect();
+    }
+    if let Some(url) = &args.runbook_url {
+        values.links.runbooks =
+            RunbookUrl::from_base(url).map_err(|error| anyhow!("--runbook-url: {error}"))?;
+    }
+    if let Some(url) = &args.grafana_url {
+        values.links.grafana = url.parse().map_err(|error| anyhow!("--grafana-url: {error}"))?;
+    }
+    Ok(values)
 }
 
 pub(super) fn dashboards(args: &DashboardsArgs) -> anyhow::Result<String> {
@@ -110,7 +145,15 @@ mod tests {
     use super::*;
 
     fn alerts_args() -> AlertsArgs {
-        AlertsArgs { values: None, out: None, check: None, divide_durations: None }
+        AlertsArgs {
+            values: None,
+            config: None,
+            runbook_url: None,
+            grafana_url: None,
+            out: None,
+            check: None,
+            divide_durations: None,
+        }
     }
 
     #[test]
@@ -127,6 +170,37 @@ mod tests {
         let message = checked().unwrap_err().to_string();
         assert!(message.contains("slo.rules.yaml:1: stale"), "{message}");
         assert!(message.contains("old.rules.yaml: stray"), "{message}");
+    }
+
+    #[test]
+    fn rules_have_the_windows_of_the_configuration_and_the_links_of_the_flags() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.yaml");
+        let slo = |name, window| {
+            format!("{{name: {name}, sli: availability, target: 99%, window: {window}}}")
+        };
+        let slos = [slo("a", "7d"), slo("b", "90d"), slo("c", "1d"), slo("d", "7d")].join(", ");
+        let text = format!("version: 1\nupstreams: {{a: {{url: 'http://a'}}}}\nslos: [{slos}]\n");
+        std::fs::write(&file, text).unwrap();
+        let rules = alerts(&AlertsArgs {
+            config: Some(file),
+            runbook_url: Some("https://runbooks.example.com/llm/".to_owned()),
+            grafana_url: Some("https://grafana.example.com".to_owned()),
+            ..alerts_args()
+        })
+        .unwrap();
+        let count = |part: &str| rules.matches(part).count();
+        assert_eq!(count("record: slo:period_burn_rate:ratio"), 3);
+        assert_eq!(count("record: slo:sli_error:ratio_rate1d"), 1);
+        assert_eq!(count("record: slo:sli_error:ratio_rate7d"), 1);
+        assert_eq!(count("record: slo:sli_error:ratio_rate90d"), 1);
+        assert!(!rules.contains("30d") && rules.contains("== 7776000"), "{rules}");
+        assert!(rules.contains("https://runbooks.example.com/llm/LLMProviderDown\n"));
+        assert!(rules.contains("https://grafana.example.com/d/tokengauge-slo\n"));
+        assert!(!rules.contains("localhost"));
+        let wrong = AlertsArgs { grafana_url: Some("a b".to_owned()), ..alerts_args() };
+        let message = alerts(&wrong).unwrap_err().to_string();
+        assert!(message.starts_with("--grafana-url: \"a b\""), "{message}");
     }
 
     #[test]

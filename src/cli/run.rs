@@ -201,6 +201,7 @@ fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
         }
         Err(errors) => errors.to_string(),
     };
+    app.record_failed_reload();
     self_telemetry::config_reload_failed(&problem);
 }
 

@@ -35,6 +35,8 @@ async fn call(process: &Process, backend: &Backend, tenant: &str, status: &str) 
     let head = upstream.read_until(body).await;
     assert!(head.to_lowercase().contains("x-tenant"), "{head}");
     assert!(head.contains("Bearer planted"), "{head}");
+    let streams = process.streams().await;
+    assert!(streams.iter().any(|stream| stream["tenant"] == tenant), "{streams:?}");
     let answer = format!("{}{}\r\n\r\n{BODY}", HEAD.replace("200 OK", status), BODY.len());
     upstream.write(&answer).await;
     client.read_until("total_tokens").await;

@@ -66,6 +66,25 @@ fn every_query_on_a_page_parses_and_selects_existing_series() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// Nothing may read the buckets that the page on telemetry drops to save series.
+#[test]
+fn nothing_reads_the_buckets_that_the_telemetry_page_drops() {
+    let page = read("docs/reference/telemetry.md");
+    let names = page.split_once("regex: (").unwrap().1.split_once(")_seconds_bucket").unwrap().0;
+    let mut texts: Vec<String> = Vec::new();
+    for page in pages::all() {
+        texts.extend(blocks(&read(&page), "promql").into_iter().map(str::to_owned));
+    }
+    texts.extend(rules().into_iter().map(|rule| rule.expr));
+    texts.extend(tokengauge_monitoring::dashboards::files().iter().map(|(_, it)| it.to_owned()));
+    assert!(names.split('|').count() > 2, "{names}");
+    for name in names.split('|') {
+        let series = format!("{name}_seconds_bucket");
+        assert!(emitted().contains_key(&series), "{series}");
+        assert!(!texts.iter().any(|text| text.contains(&series)), "{series}");
+    }
+}
+
 #[test]
 fn every_series_and_attribute_on_a_page_exists() {
     let known = Known::new();

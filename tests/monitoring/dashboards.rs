@@ -153,7 +153,7 @@ fn checker() -> Checker {
         &["tokengauge_slo", "tokengauge_sli", "sloth_id", "sloth_service", "sloth_slo"];
     let objective = [KEPT, OBJECTIVE].concat();
     let window = [&objective[..], &["sloth_window"]].concat();
-    let alert = [KEPT, &["alertname", "alertstate", "severity", "sloth_slo"]].concat();
+    let alert = [KEPT, &["alertname", "alertstate", "severity", "tokengauge_slo"]].concat();
     let mut checker = Checker::new().knows("ALERTS", &alert).knows("ALERTS_FOR_STATE", &alert);
     for name in [
         "slo:objective:ratio",
@@ -161,6 +161,7 @@ fn checker() -> Checker {
         "slo:time_period:days",
         "slo:current_burn_rate:ratio",
         "slo:period_burn_rate:ratio",
+        "slo:period_coverage:ratio",
         "slo:period_error_budget_remaining:ratio",
     ] {
         // Derived from a ratio over a window, without the window label.

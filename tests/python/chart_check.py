@@ -207,6 +207,19 @@ def rendered(helm, values, write):
     yield f"{name}: notes", wrong
 
 
+def linked(helm):
+    """Checks the links of alerts if the values name the addresses of runbooks and Grafana."""
+    for runbooks, grafana, suffix in [("https://r.example.com/x/", "https://g.example.com/", ""), ("https://r.example.com/x/{alert}.md?$1", "https://g.example.com", ".md?$1")]:
+        values = {"monitoring": {"prometheusRule": {"enabled": True, "runbookUrl": runbooks, "grafanaUrl": grafana}}}
+        out = helm.must("template", *RELEASE, values=values)
+        names = re.findall(r"alert: (\w+)", out)
+        expected = [f'runbook_url: "https://r.example.com/x/{name}{suffix}"' for name in names]
+        found = re.findall(r"runbook_url: .*", out)
+        yield f"runbooks are at {runbooks}", None if len(names) > 30 and found == expected else f"{found[:3]}"
+        boards = re.findall(r'dashboard_url: "https://g\.example\.com/d/tokengauge-[a-z]+"', out)
+        yield f"dashboards are at {grafana}", None if len(boards) == len(names) and "localhost" not in out else f"{boards[:3]}"
+
+
 def copied(helm, promtool):
     """Checks that rules and dashboards are rendered unchanged from alerts/ and dashboards/."""
     everything = {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
@@ -289,7 +302,7 @@ def main():
     print(helm.must("version", "--short").strip())
     files = sorted((CHART / "ci").glob("*-values.yaml"))
     checks = [check for values in files for check in rendered(helm, values, args.write)]
-    checks += [*copied(helm, args.promtool), *refused(helm), *quiet(helm), *own_certificates(helm), *on_openshift(helm)]
+    checks += [*copied(helm, args.promtool), *linked(helm), *refused(helm), *quiet(helm), *own_certificates(helm), *on_openshift(helm)]
     stems = {file.stem for file in GOLDENS.iterdir()}
     wanted = {file.name.removesuffix("-values.yaml") for file in files}
     checks.append(("every fixture has its values file", None if stems == wanted else f"{stems ^ wanted}"))

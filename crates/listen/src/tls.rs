@@ -83,6 +83,11 @@ pub struct TlsReloader {
 }
 
 impl TlsReloader {
+    /// The file with the certificate chain.
+    pub fn certificate(&self) -> &Path {
+        &self.files.certificate
+    }
+
     /// Reads the files again and uses them for new connections. If this fails, the previous certificate stays in use.
     ///
     /// # Errors

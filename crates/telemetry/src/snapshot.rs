@@ -41,6 +41,10 @@ pub struct StateSnapshot {
     pub process: ProcessStats,
     /// Time since a drain was requested. Zero if no drain was requested.
     pub draining: Duration,
+    /// Result of the last load of the configuration. `None` where nothing is reloaded.
+    pub config: Option<ConfigReading>,
+    /// Expiry of the certificates in use.
+    pub certificates: Vec<CertificateReading>,
     /// Counts of the request log's lines.
     pub request_log: LineCounts,
     /// Counts of the lines of the process's log.
@@ -57,6 +61,24 @@ pub struct UpstreamCounts {
     pub stale: u64,
     /// Requests that were sent a second time.
     pub retries: u64,
+}
+
+/// The last load of the configuration.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ConfigReading {
+    /// Whether the configuration and certificates in use are those of the files.
+    pub is_current: bool,
+    /// Time of the last successful load, in seconds since 1970.
+    pub loaded_at: u64,
+}
+
+/// The expiry of the certificates in a file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CertificateReading {
+    /// Path of the file.
+    pub file: Label,
+    /// Seconds since 1970.
+    pub expires_at: u64,
 }
 
 /// A configured cost or token budget.

@@ -2,8 +2,10 @@
 
 mod servers;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
@@ -68,16 +70,39 @@ pub(super) fn run(
 fn check(args: &CheckArgs) -> Result<(Config, String), ConfigErrors> {
     let files = if args.no_files { ReferencedFiles::Skip } else { ReferencedFiles::Verify };
     let config = config::check(&args.file, files)?;
-    if args.print {
+    let warnings = config.warnings.iter().map(ToString::to_string);
+    let warnings = warnings.chain(windows_without_rules(&config, &args.file));
+    let text = if args.print {
         // Comments, so that the output is still YAML.
-        let warnings: String =
-            config.warnings.iter().map(|warning| format!("# {warning}\n")).collect();
-        let text = warnings + &config.yaml;
-        return Ok((config, text));
-    }
-    let warnings: String = config.warnings.iter().map(|warning| format!("{warning}\n")).collect();
-    let text = format!("{warnings}{}: valid\n{}", args.file.display(), summary(&config));
+        let warnings: String = warnings.map(|warning| format!("# {warning}\n")).collect();
+        warnings + &config.yaml
+    } else {
+        let warnings: String = warnings.map(|warning| format!("{warning}\n")).collect();
+        format!("{warnings}{}: valid\n{}", args.file.display(), summary(&config))
+    };
     Ok((config, text))
+}
+
+/// Window of the error budgets for which the rules in `alerts/` are generated.
+const WINDOW_OF_RULES: Duration = Duration::from_secs(30 * 86_400);
+
+/// Returns a warning for each window of SLOs for which the rules in `alerts/` have no error budget.
+fn windows_without_rules(config: &Config, file: &Path) -> Vec<String> {
+    let mut windows: BTreeMap<Duration, Vec<&str>> = BTreeMap::new();
+    for slo in config.slos.iter().filter(|slo| slo.window != WINDOW_OF_RULES) {
+        windows.entry(slo.window).or_default().push(slo.name.as_str());
+    }
+    let file = file.display();
+    let warning = |(window, names): (Duration, Vec<&str>)| {
+        format!(
+            "{file}: slos: the rules in alerts/ have no error budget over {} ({}); generate rules \
+             with `tokengauge alerts --config {file} --out DIR`, and let Prometheus keep its data \
+             for longer than this window",
+            DurationValue(window),
+            names.join(", ")
+        )
+    };
+    windows.into_iter().map(warning).collect()
 }
 
 /// Returns a summary of the configuration for the output of `check`.
@@ -184,7 +209,6 @@ fn budget(budget: &Budget) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
     use super::*;
 
@@ -230,6 +254,28 @@ mod tests {
             none.contains("\n  identity: none, ") && none.contains("\n  prices: none, "),
             "{none}"
         );
+    }
+
+    #[test]
+    fn warns_about_windows_for_which_the_default_rules_have_no_budget() {
+        let folder = tempfile::tempdir().unwrap();
+        let slo = |name, window| {
+            format!("{{name: {name}, sli: availability, target: 99%, window: {window}}}")
+        };
+        let slos = [slo("a", "7d"), slo("b", "30d"), slo("c", "7d")].join(", ");
+        let text = format!("version: 1\nupstreams: {{a: {{url: 'http://a'}}}}\nslos: [{slos}]\n");
+        let message = check_text(folder.path(), &text, false).unwrap();
+        let warnings: Vec<&str> = message.lines().filter(|it| it.contains(": slos: ")).collect();
+        let [warning] = warnings.as_slice() else { panic!("{message}") };
+        assert!(warning.contains("no error budget over 7d (a, c); generate rules"), "{warning}");
+    }
+
+    #[cfg(feature = "tools")]
+    #[test]
+    fn the_rules_in_the_repository_have_one_window() {
+        let windows = config::alert_values(None).unwrap().slo.windows;
+        let length = windows.iter().map(|window| u128::from(window.millis()));
+        assert_eq!(length.collect::<Vec<_>>(), [WINDOW_OF_RULES.as_millis()]);
     }
 
     /// Writes a certificate of the given years and its key.

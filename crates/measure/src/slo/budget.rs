@@ -36,10 +36,15 @@ impl Counts {
         (all > 0).then(|| bad as f64 / all as f64 / (1.0 - target))
     }
 
-    /// Returns the remaining ratio of the error budget: 1 − bad ÷ ((1 − target) × all). 1 means untouched, 0 spent, and
-    /// a negative value overspent.
-    pub fn budget(self, target: f64) -> Option<f64> {
-        Some(1.0 - self.burn(target)?)
+    /// Returns the remaining ratio of the error budget: 1 − bad ÷ ((1 − target) × events expected in the window). 1
+    /// means untouched, 0 spent, and a negative value overspent. `None` without events.
+    ///
+    /// The expected events are those of the covered part at the same rate: events × window ÷ covered. Until the window is
+    /// covered, a bad event therefore costs what it costs in a full window, so minutes cannot spend the budget of a month.
+    pub fn budget(self, target: f64, window: Duration, covered: Duration) -> Option<f64> {
+        let share = covered.min(window).div_duration_f64(window);
+        let burn = self.burn(target)?;
+        (share > 0.0).then(|| 1.0 - burn * share)
     }
 }
 
@@ -111,34 +116,20 @@ pub(super) struct BudgetForecast {
     /// Burn rate, assumed to continue.
     pub(super) burn: f64,
     pub(super) window: Duration,
-    /// Observed part of the window.
-    pub(super) covered: Duration,
 }
 
 impl BudgetForecast {
-    /// Returns the time until the budget is spent, as a lower bound. Assumes constant traffic and a constant burn rate.
+    /// Returns the time until the budget is spent, as a lower bound: budget × window ÷ burn. Assumes constant traffic and
+    /// a constant burn rate. For example, a full 30 d budget at burn rate 14.4 lasts 50 h.
     ///
-    /// For a fully covered window W with remaining budget b, a burn rate B spends the budget in b·W ÷ B. For example, a
-    /// full 30 d budget at burn rate 14.4 lasts 50 h.
-    ///
-    /// While only C of the window is covered, each further event also adds to the allowed failures. The budget then
-    /// ends after b·C ÷ (B − 1) if that is before the window is full, otherwise after (W − (1 − b)·C) ÷ B. The three
-    /// formulas agree where they meet.
-    ///
-    /// The result is a lower bound because failures that leave the window before then are not credited.
+    /// The result is a lower bound because failures that leave the window before then are not credited. At a burn rate of
+    /// 1 or less, they leave as fast as new ones arrive.
     pub(super) fn exhaustion(self) -> Option<Duration> {
-        let Self { budget, burn, window, covered } = self;
+        let Self { budget, burn, window } = self;
         if budget <= 0.0 || burn <= 1.0 {
             return None;
         }
-        let (window, covered) = (window.as_secs_f64(), covered.min(window).as_secs_f64());
-        let filling = budget * covered / (burn - 1.0);
-        let seconds = if covered + filling <= window {
-            filling
-        } else {
-            (window - (1.0 - budget) * covered) / burn
-        };
-        Duration::try_from_secs_f64(seconds).ok()
+        Duration::try_from_secs_f64(budget * window.as_secs_f64() / burn).ok()
     }
 }
 
@@ -158,6 +149,12 @@ mod tests {
 
     fn window(seconds: u64) -> Window {
         Window::new(Duration::from_secs(seconds))
+    }
+
+    /// Returns the budget of a window that is covered.
+    fn full(counts: Counts, target: f64) -> Option<f64> {
+        let window = Duration::from_secs(MONTH);
+        counts.budget(target, window, window)
     }
 
     fn close(actual: Option<f64>, exact: f64) {
@@ -184,7 +181,7 @@ mod tests {
             }
             let now = MonotonicInstant::from_secs(MONTH);
             close(long.counts(now).burn(TARGET), rate);
-            close(month.counts(now).budget(TARGET), 1.0 - spent);
+            close(full(month.counts(now), TARGET), 1.0 - spent);
         }
     }
 
@@ -192,23 +189,38 @@ mod tests {
     fn a_burn_of_one_spends_the_budget_in_its_window() {
         let counts = Counts { good: 999, bad: 1 };
         close(counts.burn(TARGET), 1.0);
-        close(counts.budget(TARGET), 0.0);
+        close(full(counts, TARGET), 0.0);
     }
 
     #[test]
     fn a_budget_is_full_without_bad_events_and_can_be_overspent() {
         let counts = |good, bad| Counts { good, bad };
-        close(counts(1_000, 0).budget(TARGET), 1.0);
-        close(counts(0, 1_000).budget(TARGET), 1.0 - 1_000.0);
+        close(full(counts(1_000, 0), TARGET), 1.0);
+        close(full(counts(0, 1_000), TARGET), 1.0 - 1_000.0);
         close(counts(0, 1_000).burn(0.99), 100.0);
         close(counts(1, 1).burn(0.5), 1.0);
+    }
+
+    /// One bad event of six after 16 minutes of 30 days, and the worst case: all events of these minutes are bad.
+    #[test]
+    fn minutes_do_not_overspend_a_month() {
+        let (month, covered) = (Duration::from_secs(MONTH), Duration::from_secs(16 * 60));
+        let budget = |good, bad, target| Counts { good, bad }.budget(target, month, covered);
+        close(budget(5, 1, 0.95), 1.0 - 1.0 / (0.05 * 6.0 * 30.0 * 90.0));
+        close(budget(0, 6, 0.999), 1.0 - 1_000.0 / 2_700.0);
+        assert_eq!(Counts { good: 5, bad: 1 }.budget(0.95, month, Duration::ZERO), None);
+        let longer = Duration::from_secs(2 * MONTH);
+        assert_eq!(
+            Counts { good: 5, bad: 1 }.budget(0.95, month, longer),
+            full(Counts { good: 5, bad: 1 }, 0.95)
+        );
     }
 
     #[test]
     fn an_empty_window_has_no_values() {
         let window = window(300);
         let counts = window.counts(MonotonicInstant::from_secs(1_000));
-        assert_eq!((counts.burn(TARGET), counts.budget(TARGET)), (None, None));
+        assert_eq!((counts.burn(TARGET), full(counts, TARGET)), (None, None));
     }
 
     #[test]
@@ -272,53 +284,43 @@ mod tests {
         assert_eq!(full.counts(now).burn(0.5), Some(2.0), "it overflows nothing");
     }
 
-    fn forecast(budget: f64, burn: f64, covered: u64) -> Option<f64> {
-        let forecast = BudgetForecast {
-            budget,
-            burn,
-            window: Duration::from_secs(MONTH),
-            covered: Duration::from_secs(covered),
-        };
+    fn forecast(budget: f64, burn: f64) -> Option<f64> {
+        let forecast = BudgetForecast { budget, burn, window: Duration::from_secs(MONTH) };
         forecast.exhaustion().map(|time| time.as_secs_f64() / HOUR as f64)
     }
 
     /// The time until a full 30-day budget is spent equals the table in the SRE workbook, for each burn rate.
     #[test]
     fn a_full_budget_lasts_as_long_as_in_the_sre_workbook() {
-        close(forecast(1.0, 14.4, MONTH), 50.0);
-        close(forecast(1.0, 6.0, MONTH), 120.0);
-        close(forecast(1.0, 3.0, MONTH), 240.0);
-        close(forecast(0.5, 14.4, MONTH), 25.0);
-        close(forecast(1.0, 1_000.0, MONTH), 0.72);
+        close(forecast(1.0, 14.4), 50.0);
+        close(forecast(1.0, 6.0), 120.0);
+        close(forecast(1.0, 3.0), 240.0);
+        close(forecast(0.5, 14.4), 25.0);
+        close(forecast(1.0, 1_000.0), 0.72);
     }
 
     #[test]
     fn a_slow_burn_or_a_spent_budget_has_no_end() {
-        assert_eq!(forecast(0.5, 1.0, MONTH), None, "earned as fast as it burns");
-        assert_eq!(forecast(0.5, 0.0, MONTH), None);
-        assert_eq!(forecast(0.0, 14.4, MONTH), None);
-        assert_eq!(forecast(-3.0, 14.4, MONTH), None);
-        assert!(forecast(1e-9, 1.000_001, MONTH).is_some());
-    }
-
-    #[test]
-    fn while_the_window_fills_each_event_increases_the_budget() {
-        close(forecast(0.5, 2.0, 10 * DAY), 5.0 * 24.0);
-        close(forecast(0.5, 11.0, 10 * DAY), 12.0);
+        assert_eq!(forecast(0.5, 1.0), None, "earned as fast as it burns");
+        assert_eq!(forecast(0.5, 0.0), None);
+        assert_eq!(forecast(0.0, 14.4), None);
+        assert_eq!(forecast(-3.0, 14.4), None);
+        assert!(forecast(1e-9, 1.000_001).is_some());
     }
 
     proptest! {
-        /// With even traffic, the budget is exactly spent at the predicted time.
+        /// With even traffic, the budget is exactly spent at the predicted time, however much of the window is covered.
         #[test]
-        fn the_budget_ends_at_the_predicted_time(
-            budget in 0.001_f64..1.0,
-            burn in 1.001_f64..1_000.0,
-            covered in 1_u64..=MONTH,
-        ) {
-            let end = forecast(budget, burn, covered).unwrap() * HOUR as f64;
-            let spent = (1.0 - budget) * covered as f64 + burn * end;
-            let allowed = (covered as f64 + end).min(MONTH as f64);
-            prop_assert!((spent - allowed).abs() < 1e-3, "{} of {}", spent, allowed);
+        fn the_budget_ends_at_the_predicted_time(burn in 1.001_f64..1_000.0, covered in 1_u64..MONTH, bad in 0_u64..1_000) {
+            let (window, hourly) = (MONTH as f64, 3_600_000.0);
+            let before = Counts { good: 1_000_000 - bad, bad };
+            let rate = 1_000_000.0 / covered as f64;
+            let budget = before.budget(TARGET, Duration::from_secs(MONTH), Duration::from_secs(covered)).unwrap();
+            prop_assume!(budget > 0.0);
+            let end = forecast(budget, burn).unwrap() * HOUR as f64;
+            let spent = bad as f64 + burn * (1.0 - TARGET) * rate * end;
+            let allowed = (1.0 - TARGET) * rate * window;
+            prop_assert!((spent - allowed).abs() < 1e-6 * allowed.max(hourly), "{} of {}", spent, allowed);
         }
 
         /// Events lie on a grid of quarters of a slot over three windows, so that the bounds of slots are tested.

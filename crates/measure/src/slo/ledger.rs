@@ -295,11 +295,10 @@ impl SloHistory {
         let window = self.objective.window;
         let covered = self.coverage.observed(at, window);
         let counts = self.budget.counts(at);
-        let budget = counts.budget(target);
+        let budget = counts.budget(target, window, covered);
         let burn = |window: &Window| window.counts(at).burn(target);
         let [_, _, last_hour, ..] = &self.burn;
-        let forecast =
-            || Some(BudgetForecast { budget: budget?, burn: burn(last_hour)?, window, covered });
+        let forecast = || Some(BudgetForecast { budget: budget?, burn: burn(last_hour)?, window });
         Reading {
             objective: self.objective.clone(),
             good: self.total.good,
@@ -400,16 +399,21 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_covers_only_the_observed_time() {
+    fn a_budget_is_that_of_the_whole_window_while_little_is_observed() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(1_800);
         record(&mut ledger, at, 399, 1);
         let reading = one(&ledger, at);
-        near(reading.budget, 0.75);
+        near(reading.budget, 1.0 - 0.25 / 48.0);
         assert_eq!(reading.covered, HOUR / 2);
         assert_eq!(reading.exhaustion, None, "a quarter of what it may burn");
-        record(&mut ledger, at, 0, 2);
-        assert!(one(&ledger, at).budget.unwrap() > 0.25 && one(&ledger, at).exhaustion.is_none());
+        record(&mut ledger, at, 0, 400);
+        let burning = one(&ledger, at);
+        near(burning.budget, 1.0 - 401.0 / 800.0 / 0.01 / 48.0);
+        assert!(
+            burning.exhaustion.is_none(),
+            "half an hour of failures spends the budget of a day"
+        );
         assert_eq!(one(&ledger, MonotonicInstant::from_secs(999_999)).covered, 24 * HOUR);
     }
 
@@ -547,8 +551,9 @@ mod tests {
         let after = one(&next, age);
         assert_eq!((after.good, after.bad), (0, 0), "counters are the process's own");
         assert_eq!(after.counts, before.counts);
-        assert_eq!(after.budget, before.budget);
-        assert_eq!(after.covered, 24 * HOUR - Duration::from_secs(20));
+        let observed = 24 * HOUR - Duration::from_secs(20);
+        assert_eq!(after.budget, after.counts.budget(0.99, 24 * HOUR, observed));
+        assert_eq!(after.covered, observed);
         let actual = |reading: &Reading| reading.burn.map(|burn| burn.is_some());
         assert_eq!(actual(&before), [false, true, true, true, true, true, false]);
         assert_eq!(actual(&after), actual(&before), "20 s are within a tenth of 30 min");
@@ -567,7 +572,7 @@ mod tests {
         record(&mut ledger, at, 90, 10);
         let next = restarted(&ledger, at, 2 * HOUR, MonotonicInstant::ZERO);
         let reading = one(&next, MonotonicInstant::ZERO);
-        near(reading.budget, -9.0);
+        near(reading.budget, 1.0 - 10.0 * 22.0 / 24.0);
         assert_eq!(reading.covered, 22 * HOUR);
         let actual = reading.burn.map(|burn| burn.is_some());
         assert_eq!(actual, [false, false, false, false, false, true, true]);
@@ -729,7 +734,7 @@ mod tests {
                 within.for_each(|(_, counts)| sum.add(*counts));
                 let reading = one(&ledger, at);
                 prop_assert_eq!(reading.counts, sum);
-                prop_assert_eq!(reading.budget, sum.budget(0.99));
+                prop_assert_eq!(reading.budget, sum.budget(0.99, 24 * HOUR, reading.covered));
             }
         }
 
@@ -764,7 +769,9 @@ mod tests {
                 (kept().count() > 0).then(|| bad as f64 / kept().count() as f64 / (1.0 - target))
             };
             let reading = one(&ledger, MonotonicInstant::from_secs(now));
-            prop_assert_eq!(reading.budget, share(window).map(|burn| 1.0 - burn));
+            let covered = now.min(window.as_secs()) as f64 / window.as_secs() as f64;
+            let budget = share(window).filter(|_| covered > 0.0).map(|burn| 1.0 - burn * covered);
+            prop_assert_eq!(reading.budget, budget);
             for (actual, (_, length)) in reading.burn.into_iter().zip(BURN_WINDOWS) {
                 let covered = now >= length.as_secs();
                 prop_assert_eq!(actual, if covered { share(length) } else { None });

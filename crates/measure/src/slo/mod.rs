@@ -70,8 +70,8 @@ pub struct Reading {
     pub excluded: u64,
     /// Events in the rolling window.
     pub counts: Counts,
-    /// Remaining ratio of the window's error budget: 1 if untouched, 0 if spent, negative if overspent. `None` without
-    /// events in the window.
+    /// Remaining ratio of the window's error budget: 1 if untouched, 0 if spent, negative if overspent. See
+    /// [`Counts::budget`]. `None` without events in the window.
     pub budget: Option<f64>,
     /// Burn rates in the order of [`BURN_WINDOWS`]: ratio of bad events in the window ÷ (1 − target). `None` without
     /// events, and until the process has observed nearly the whole window.

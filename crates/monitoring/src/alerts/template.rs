@@ -1,6 +1,7 @@
 //! Reads rule definitions in YAML and replaces their placeholders:
 //!
 //! - `<slo.min_events>` becomes a threshold of [`Values`], and `<slo.min_events%>` the same threshold in per cent.
+//! - `<slo.windows>` becomes a list, and `<slo.further_windows>` those of them that the definitions do not have anyway.
 //! - `<scope>`, `<route>`, `<provider>`, `<call>`, `<variant>` and `<budget>` become lists of labels, for `by (…)`.
 //! - `{<only>}`, or `{<only>, …}`, becomes the configured selector. Each selector of an exported metric contains it.
 //! - An expression with `<job>` is repeated for each configured job.
@@ -46,12 +47,16 @@ struct GroupDefinition {
 #[serde(untagged)]
 enum Definition {
     Rule(Rule),
-    /// Rules that are repeated for each window. The window replaces the placeholder `<window>` in the rules.
+    /// Rules that are repeated for each window. The window replaces the placeholder `<window>` in the rules, and its
+    /// length in seconds the placeholder `<window_seconds>`.
     Windows {
         windows: Vec<String>,
         rules: Vec<Rule>,
     },
 }
+
+/// Windows for which the definitions always have rules of SLO events.
+const SLO_WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
 
 /// Reads the rule groups from the definition in `text`.
 pub(super) fn groups(text: &str, values: &Values) -> Vec<Group> {
@@ -75,9 +80,15 @@ pub(super) fn groups(text: &str, values: &Values) -> Vec<Group> {
 
 /// Replaces the placeholders of thresholds.
 fn thresholds(text: &str, values: &Values) -> String {
-    let values = serde_json::to_value(values).unwrap_or_default();
+    let mut sections = serde_json::to_value(values).unwrap_or_default();
+    let further = values.slo.windows.iter().map(ToString::to_string);
+    let further: Vec<_> =
+        further.filter(|window| !SLO_WINDOWS.contains(&window.as_str())).collect();
+    if let Some(slo) = sections.get_mut("slo").and_then(Value::as_object_mut) {
+        slo.insert("further_windows".to_owned(), further.into());
+    }
     let threshold = |found: &Captures<'_>| {
-        let value = values.get(&found["section"]).and_then(|section| section.get(&found["key"]));
+        let value = sections.get(&found["section"]).and_then(|section| section.get(&found["key"]));
         match value {
             Some(Value::String(text)) if !found["percent"].is_empty() => percent(text),
             Some(Value::String(text)) => text.clone(),
@@ -108,7 +119,10 @@ fn expanded(definition: Definition) -> Vec<Rule> {
 }
 
 fn of_window(mut rule: Rule, window: &str) -> Rule {
-    let fill = |text: &mut String| *text = text.replace("<window>", window);
+    let seconds = window.parse::<Span>().map_or(0, |window| window.millis() / 1_000);
+    let fill = |text: &mut String| {
+        *text = text.replace("<window>", window).replace("<window_seconds>", &seconds.to_string());
+    };
     fill(rule.expr_mut());
     if let Rule::Record(recording) = &mut rule {
         fill(&mut recording.record);

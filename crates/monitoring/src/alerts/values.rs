@@ -46,6 +46,7 @@ pub struct Links {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slo {
+    pub windows: Vec<Span>,
     pub burn_1h: Factor,
     pub burn_6h: Factor,
     pub burn_1d: Factor,
@@ -68,6 +69,8 @@ pub struct Health {
     pub anomaly_share: Share,
     pub min_anomalies: u64,
     pub memory_share: Share,
+    pub reload_failed_for: Span,
+    pub certificate_days: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -249,6 +252,14 @@ pub struct RunbookUrl(Text);
 const ALERT: &str = "{alert}";
 
 impl RunbookUrl {
+    /// Parses an address that need not name the alert. The name is then the last segment of the path.
+    pub fn from_base(text: &str) -> Result<Self, String> {
+        if text.contains(ALERT) {
+            return text.parse();
+        }
+        format!("{}/{ALERT}", text.parse::<Text>()?).parse()
+    }
+
     /// Returns the address of the runbook of `alert`.
     pub fn for_alert(&self, alert: &str) -> String {
         self.0.as_str().replace(ALERT, alert)

@@ -16,6 +16,8 @@ pub struct StreamView {
     pub route: Label,
     pub path: Name,
     pub model: Option<Name>,
+    /// `null` if the route identifies no tenant, or if the request has none.
+    pub tenant: Option<Name>,
     pub phase: RequestPhase,
     /// Time since the request headers were received.
     pub age_seconds: f64,
@@ -48,6 +50,7 @@ impl ActiveRequest {
             route: head.route.name.clone(),
             path: head.path.clone(),
             model: self.exchange.model().cloned(),
+            tenant: head.identity.tenant.clone(),
             phase: self.state,
             age_seconds: at.since(timestamps.accept).as_secs_f64(),
             time_to_first_token_seconds: timestamps

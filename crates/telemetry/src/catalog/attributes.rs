@@ -83,6 +83,7 @@ attributes! {
     ENGINE "tokengauge.engine" Closed(&["vllm", "sglang", "tgi", "tensorrt_llm", "llama_cpp", "triton", "nim"]), "Engine whose metrics were read.";
     WARMUP_STATE "tokengauge.warmup_state" Closed(&["cold", "warming", "warm"]), "Warm-up state of the backend. `cold`: it has to load before it can respond. `warming`: it responds, but its latency has not settled.";
     SCRAPE_RESULT "tokengauge.scrape_result" Closed(&["ok", "unreachable", "timeout", "redirect", "http_error", "too_large", "not_metrics", "unknown_engine"]), "Result of a scrape. `not_metrics`: the response has no metrics. `unknown_engine`: no metrics of a known engine.";
+    CERTIFICATE_FILE "tokengauge.certificate_file" Configured, "Path of a certificate file in the configuration.";
     CPU_MODE "cpu.mode" Closed(&["user", "system"]), "CPU time in the program itself, or in the kernel on its behalf.";
     VERSION "tokengauge.version" Any, "Version of this program.";
 }

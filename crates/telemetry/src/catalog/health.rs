@@ -1,11 +1,12 @@
 //! Metrics of the proxy's own health: data that was lost, rejected or dropped, and internal delays.
 
 use crate::catalog::attributes::{
-    COMPONENT, CPU_MODE, DIMENSION, DROP_REASON, OMISSION_REASON, PARSE_ERROR, RESULT,
-    SCRAPE_RESULT, SIGNAL, UPSTREAM, VERSION,
+    CERTIFICATE_FILE, COMPONENT, CPU_MODE, DIMENSION, DROP_REASON, OMISSION_REASON, PARSE_ERROR,
+    RESULT, SCRAPE_RESULT, SIGNAL, UPSTREAM, VERSION,
 };
 use crate::catalog::state::{
-    BACKENDS, EXPORTS, LOG, OVERFLOWS, PROCESS, REQUEST_LOG, SNAPSHOT, seconds, signed, zip,
+    BACKENDS, CERTIFICATES, EXPORTS, LOG, OVERFLOWS, PROCESS, REQUEST_LOG, SNAPSHOT, seconds,
+    signed, zip,
 };
 use crate::catalog::{Kind, Metric};
 use crate::export_counters::DropReason;
@@ -118,6 +119,15 @@ metrics! {
     SELF_DRAIN_DURATION "tokengauge.self.drain.duration" Gauge "s",
         "Time since a drain of this process was requested. 0 without one.",
         state!(SNAPSHOT, |state| Some(seconds(state.draining)));
+    SELF_RELOAD_SUCCESSFUL "tokengauge.self.config.last_reload_successful" Gauge "{reload}",
+        "1 if the configuration and the certificates of listeners are those in their files, as of the last load; 0 if that load failed and earlier ones stay in use.",
+        state!(SNAPSHOT, |state| state.config.map(|config| u64::from(config.is_current)));
+    SELF_RELOAD_TIME "tokengauge.self.config.last_reload_time" Gauge "s",
+        "Time of the last successful load of the configuration, in seconds since 1970. The start counts as a load.",
+        state!(SNAPSHOT, |state| state.config.map(|config| config.loaded_at));
+    SELF_CERTIFICATE_EXPIRY "tokengauge.self.certificate.expiry" Gauge "s" by [&[CERTIFICATE_FILE]],
+        "Time at which a certificate expires, in seconds since 1970. Of a listener's chain in use, the earliest; of a ca_file, the latest. At most 64 files.",
+        state!(CERTIFICATES, |certificate| Some(certificate.expires_at));
     BUILD_INFO "tokengauge.build_info" Gauge "{build}" split [VERSION],
         "Always 1.",
         state!(SNAPSHOT, each |_| Some([(env!("CARGO_PKG_VERSION"), Some(1_u64))]));

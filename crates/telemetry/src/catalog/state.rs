@@ -24,7 +24,7 @@ use crate::export_counters::SignalCounts;
 use crate::line_writer::LineCounts;
 use crate::process::ProcessStats;
 use crate::series_limits::MAX_CONFIGURED;
-use crate::snapshot::{BudgetReading, StateSnapshot, UpstreamCounts};
+use crate::snapshot::{BudgetReading, CertificateReading, StateSnapshot, UpstreamCounts};
 
 /// The snapshot that the current collection exports.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
@@ -144,6 +144,10 @@ pub static EXPORTS: Group<SignalCounts> = Group::process(
 pub static OVERFLOWS: Group<(&str, u64)> = Group::process(
     |snapshot| &snapshot.label_overflow,
     |(dimension, _)| Some(vec![word(key::DIMENSION, dimension)]),
+);
+pub static CERTIFICATES: Group<CertificateReading> = Group::process(
+    |snapshot| &snapshot.certificates,
+    |certificate| Some(vec![label(key::CERTIFICATE_FILE, &certificate.file)]),
 );
 pub static REQUEST_LOG: Group<LineCounts> =
     Group::process(|snapshot| slice::from_ref(&snapshot.request_log), |_| Some(Vec::new()));

@@ -225,8 +225,11 @@ metrics! {
     SLO_RATE_THRESHOLD "tokengauge.slo.rate_threshold" Gauge "{token}/s" by [&[SLO, SLI]],
         "Rate threshold of an objective on rates: requests, or minutes of the system, from it on are good.",
         state!(OBJECTIVES, |slo| slo.objective.indicator.lowest());
+    SLO_WINDOW "tokengauge.slo.window" Gauge "s" by [&[SLO, SLI]],
+        "Rolling window of an objective.",
+        state!(OBJECTIVES, |slo| Some(seconds(slo.objective.window)));
     SLO_ERROR_BUDGET "tokengauge.slo.error_budget.remaining" Gauge "1" by [&[SLO, SLI]],
-        "Remaining ratio of the error budget: 1 is untouched, 0 is spent, negative is overspent. Absent without events.",
+        "Remaining ratio of the error budget: 1 − bad ÷ ((1 − objective) × events expected in the window, at the rate of its observed part). 1 is untouched, 0 is spent, negative is overspent. Absent without events.",
         state!(OBJECTIVES, |slo| slo.budget);
     SLO_BURN_RATE "tokengauge.slo.burn_rate" Gauge "1" by [&[SLO, SLI]] split [WINDOW],
         "Burn rate: ratio of bad events in the window ÷ (1 − objective). Absent until the window is covered, and without events.",

@@ -20,7 +20,9 @@ use crate::instruments::result::end_stage;
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
 use crate::series_limits::{MAX_PAGE_BYTES, max_series};
-use crate::snapshot::{ClientLoad, ObserverHealth, StateSnapshot};
+use crate::snapshot::{
+    CertificateReading, ClientLoad, ConfigReading, ObserverHealth, StateSnapshot,
+};
 use crate::{BudgetReading, UpstreamCounts, prometheus, testing};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, RateLimit, TextKind, Usage};
@@ -115,6 +117,11 @@ fn sum(points: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
 
 fn snapshot() -> StateSnapshot {
     StateSnapshot {
+        config: Some(ConfigReading { is_current: true, loaded_at: 1_800_000_000 }),
+        certificates: vec![CertificateReading {
+            file: Label::from_trusted("/etc/tls/tls.crt"),
+            expires_at: 1_900_000_000,
+        }],
         load: load(),
         slo: vec![
             objective("availability", Sli::Availability),
@@ -382,6 +389,55 @@ fn a_stream_emits_every_metric_without_a_condition() {
     let exported: BTreeSet<_> = exported.map(|metric| metric.name).collect();
     let missing: BTreeSet<_> = exported.difference(&emitted(&snapshot)).copied().collect();
     assert_eq!(missing, CONDITIONAL.into_iter().map(|(name, _)| name).collect());
+}
+
+/// Returns the number of lines on the scrape page, and how many of them belong to histograms, that a combination of
+/// labels adds after the first stream or response of the process.
+fn series_of_a_combination(streamed: bool) -> (usize, usize) {
+    let limits = CardinalityLimits::default();
+    let source = SnapshotSource::new(snapshot);
+    let (instruments, metrics_reader) =
+        Instruments::new(&TelemetryConfig::default(), limits, source);
+    let call = |tenant: &str| {
+        let mut record = testing::streamed();
+        let call = record.call.as_mut().unwrap();
+        (call.series.tenant, call.series.stream) = (Some(Label::from_trusted(tenant)), streamed);
+        if !streamed {
+            (call.streamed, call.rates) = (false, Rates::default());
+        }
+        let series = call.series.clone();
+        if !streamed {
+            record.timestamps = testing::plain().timestamps;
+            record.stages = record.timestamps.stages();
+        }
+        instruments.record_start(&record.route);
+        if streamed {
+            let live = instruments.live(&series);
+            let is_stall =
+                |sample: &_| matches!(sample, LiveSample::Stalled(_) | LiveSample::Resumed(_));
+            SAMPLES.into_iter().filter(|it| !is_stall(it)).for_each(|sample| live.record(sample));
+        }
+        instruments.record_end(&record, &limiter());
+        let text = prometheus::Format::Text.render(&metrics_reader.scrape());
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let is_histogram = |line: &&&str| {
+            let name = line.split(['{', ' ']).next().unwrap_or_default();
+            ["_bucket", "_sum", "_count"].iter().any(|end| name.ends_with(end))
+        };
+        (lines.len(), lines.iter().filter(is_histogram).count())
+    };
+    let (before, after) = (call("a"), call("b"));
+    (after.0 - before.0, after.1 - before.1)
+}
+
+#[test]
+fn the_telemetry_page_states_the_series_of_a_combination() {
+    let page = include_str!("../../../../docs/reference/telemetry.md");
+    for (streamed, what) in [(true, "streamed"), (false, "not streamed")] {
+        let (all, histograms) = series_of_a_combination(streamed);
+        let row = format!("| {what} | {all} | {histograms} |");
+        assert!(page.contains(&row), "docs/reference/telemetry.md needs the row {row}");
+    }
 }
 
 #[test]
