@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
@@ -17,6 +16,7 @@ use tokengauge_report::period::{self, Bound};
 use tokengauge_report::read::{File, sha256};
 use tokengauge_report::window::Trim;
 use tokengauge_report::{Compare, Request, Side};
+use tokengauge_types::clock::wall_now;
 
 /// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
 ///
@@ -211,7 +211,7 @@ fn request(args: Args) -> anyhow::Result<Request> {
              add --compare or --baseline"
         );
     }
-    let period = period::range(args.since, args.until, SystemTime::now())?;
+    let period = period::range(args.since, args.until, wall_now())?;
     // Warm-up distorts a decision, but not the answer to what was used.
     let decides = acceptance.is_some() || !matches!(compare, Compare::Nothing);
     let trim = |given: Option<Trim>| given.unwrap_or(if decides { Trim::Auto } else { Trim::None });

@@ -2,7 +2,7 @@
 """Checks `tokengauge report --format focus` with the validator of the FinOps Foundation (PyPI focus-validator).
 
 Writes a small request log, and compares the sum of each cost column with the cost in the JSON report. Then validates the output against
-FOCUS 1.2. Every rule that the validator applies must pass.
+FOCUS 1.2. Every rule that the validator applies must pass, except one alternative that does not apply.
 
     tests/python/focus_check.py --binary target/release/tokengauge --venv FOLDER
 """
@@ -21,6 +21,9 @@ import sys
 import tempfile
 
 VERSION = "1.2.0.1"
+# Of two alternative rules, the validator reports the one that does not apply as a failure. The log has no invoices, so
+# InvoiceId is empty, as the other rule InvoiceId-C-004-C demands.
+ALTERNATIVES = {"InvoiceId-C-005-C"}
 COSTS = ["BilledCost", "ContractedCost", "EffectiveCost", "ListCost"]
 
 
@@ -73,7 +76,8 @@ def check_rules(path, venv, wrong):
     if totals is None or int(totals[2]) == 0:
         sys.exit(f"the validator gave no result:\n{done.stdout[-2_000:]}")
     print(totals[0])
-    wrong += [text for text in done.stdout.splitlines() if ": FAIL" in text]
+    failed = [text for text in done.stdout.splitlines() if ": FAIL" in text]
+    wrong += [text for text in failed if not any(rule in text for rule in ALTERNATIVES)]
 
 
 def main():

@@ -9,7 +9,9 @@ use crate::statistics::Summary;
 use crate::table::{Cost, Statistics, Tokens};
 use crate::{Group, Report};
 
-const TOKENS: [(&str, fn(&Tokens) -> Option<f64>); 9] = [
+type TokenSum = fn(&Tokens) -> Option<f64>;
+
+const TOKENS: [(&str, TokenSum); 9] = [
     ("tokens_input", |of| of.input),
     ("tokens_input_estimated", |of| of.input_estimated),
     ("tokens_output", |of| of.output),
@@ -30,7 +32,9 @@ const SUMMARIES: [(&str, FindSummary); 4] = [
     ("duration", |of| of.duration),
 ];
 
-const SUMMARY_PARTS: [(&str, fn(&Summary) -> f64); 6] = [
+type SummaryPart = fn(&Summary) -> f64;
+
+const SUMMARY_PARTS: [(&str, SummaryPart); 6] = [
     ("n", |of| of.n as f64),
     ("mean", |of| of.mean),
     ("p5", |of| of.p5),
@@ -44,9 +48,9 @@ pub fn render(report: &Report) -> String {
     let groups = report.groups.iter();
     let currencies: BTreeSet<&str> =
         groups.clone().flat_map(|group| group.statistics.cost.keys().map(String::as_str)).collect();
-    let mut out = row(heading(report, &currencies));
+    let mut out = row(&heading(report, &currencies));
     for group in groups {
-        out += &row(cells(report, group, &currencies));
+        out += &row(&cells(report, group, &currencies));
     }
     out
 }
@@ -107,7 +111,7 @@ pub(super) fn text(text: &str) -> String {
     text
 }
 
-pub(super) fn row(cells: Vec<String>) -> String {
+pub(super) fn row(cells: &[String]) -> String {
     cells.join(",") + "\r\n"
 }
 

@@ -190,12 +190,12 @@ const COLUMNS: [&str; 32] = [
 
 /// Renders a heading and one row per charge, in the order of time.
 pub fn render(table: &Table) -> String {
-    let mut out = csv::row(COLUMNS.map(str::to_owned).to_vec());
+    let mut out = csv::row(&COLUMNS.map(str::to_owned));
     for (key, charges) in &table.charges {
         for (kind, charge) in Kind::ALL.into_iter().zip(charges) {
             let is_empty = charge.cost == Money::default() && charge.quantity == 0.0;
             if let Some(cells) = cells(key, kind, *charge).filter(|_| !is_empty) {
-                out += &csv::row(cells);
+                out += &csv::row(&cells);
             }
         }
     }
@@ -212,12 +212,16 @@ fn cells(key: &str, kind: Kind, charge: Charge) -> Option<Vec<String>> {
     let cost = decimal(charge.cost.to_string());
     let quantity = decimal(charge.quantity.to_string());
     let what = match kind {
+        Kind::Input => "input tokens",
+        Kind::CacheRead => "input tokens read from the cache",
+        Kind::CacheWrite => "input tokens written to the cache",
+        Kind::CacheWriteHour => "input tokens written to the cache for an hour",
+        Kind::Output => "output tokens",
+        Kind::Reasoning => "reasoning tokens",
         Kind::Request => "requests",
         Kind::All => "tokens",
-        Kind::Input | Kind::CacheRead | Kind::CacheWrite | Kind::CacheWriteHour => "input tokens",
-        Kind::Output | Kind::Reasoning => "output tokens",
     };
-    let description = csv::text(&format!("{} {what} of {model}", kind.as_str()));
+    let description = csv::text(&format!("{what} of {model}"));
     let unit = if kind == Kind::Request { "Requests" } else { "Tokens" };
     let (tenant, provider, model) = (csv::text(tenant), csv::text(provider), csv::text(model));
     // The log knows no invoice and no account, and no discount other than those in the price table.

@@ -1,12 +1,13 @@
 //! Parses the period of a report: `--since` and `--until`.
 
 use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ::time::format_description::well_known::Rfc3339;
 use ::time::{Date, Month, OffsetDateTime};
 
 use crate::window::StartRange;
+use tokengauge_types::clock::WallTime;
 use tokengauge_types::value::DurationValue;
 
 /// Start or end of a period.
@@ -53,12 +54,12 @@ fn date(text: &str) -> Option<Date> {
 }
 
 impl Bound {
-    fn resolve(self, now: SystemTime) -> u64 {
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    fn resolve(self, now: WallTime) -> u64 {
         match self {
             Self::At(at) => at,
             Self::Ago(time) => {
-                u64::try_from(now.saturating_sub(time).as_nanos()).unwrap_or(u64::MAX)
+                let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                now.unix_nanos().saturating_sub(nanos)
             }
         }
     }
@@ -78,7 +79,7 @@ pub struct EmptyPeriod {
 pub fn range(
     since: Option<Bound>,
     until: Option<Bound>,
-    now: SystemTime,
+    now: WallTime,
 ) -> Result<StartRange, EmptyPeriod> {
     let from = since.map_or(StartRange::ALL.from, |bound| bound.resolve(now));
     let until = until.map_or(StartRange::ALL.until, |bound| bound.resolve(now));
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_period_has_a_start_before_its_end() {
-        let now = UNIX_EPOCH + Duration::from_secs(100);
+        let now = WallTime::from_unix_nanos(100_000_000_000);
         let at = |seconds: u64| Some(Bound::At(seconds * 1_000_000_000));
         let ago = |seconds| Some(Bound::Ago(Duration::from_secs(seconds)));
         let range = |since, until| range(since, until, now);
