@@ -67,6 +67,37 @@ class Reports:
         self.response.close()
 
 
+class History:
+    """The intervals that a mock has reported, to compare a page with the interval that it shows."""
+
+    def __init__(self, mock):
+        self.mock = mock
+        self.groups = {}
+        self.update()
+
+    def update(self):
+        for group in self.mock.state()["snapshot"]["history"]["groups"]:
+            known = self.groups.setdefault(group["id"], {**group, "intervals": {}})
+            known["intervals"].update({number: values for number, values in group["intervals"]})
+
+    def intervals(self, first, last, model=None):
+        """The values of all groups, or those of a model, in a range of interval numbers."""
+        groups = [group for group in self.groups.values() if model in (None, group["model"])]
+        return [values for group in groups for number, values in group["intervals"].items() if first <= number <= last]
+
+    def compare(self, page, read, check):
+        """Reads the page, and checks what it shows against the history up to the interval that it shows."""
+
+        def same():
+            interval = int(page.get_attribute("main", "data-interval"))
+            shown = read()
+            assert int(page.get_attribute("main", "data-interval")) == interval, "the page has changed meanwhile"
+            self.update()
+            check(shown, interval)
+
+        eventually(same)
+
+
 def fetch_json(address, token=None):
     headers = {"authorization": f"Bearer {token}"} if token else {}
     with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as response:
@@ -89,7 +120,7 @@ class Browser:
     def open(self, address, width=1600, height=1000, scheme="dark"):
         context = self.chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.add_init_script(RECORD_VIOLATIONS)
         host = urllib.parse.urlsplit(address).netloc
         page.on("pageerror", lambda error: self.problems.append(f"error of a script: {error}"))

@@ -45,8 +45,3 @@ def median_interval(buckets):
     low = 2 ** (bucket_of_rank(buckets, rank) / 8)
     high = 2 ** ((bucket_of_rank(buckets, count + 1 - rank) + 1) / 8)
     return low, high
-
-
-def intervals_of(groups, first, last):
-    """The intervals of some groups in a range of interval numbers."""
-    return [values for group in groups for number, values in group["intervals"] if first <= number <= last]

@@ -2,8 +2,8 @@
 
 import re
 
-from browser import Reports, eventually, fetch_json, show, wait_live
-from statistics_reference import intervals_of, median_interval, merge, quantile
+from browser import History, Reports, eventually, fetch_json, show, wait_live
+from statistics_reference import median_interval, merge, quantile
 
 # Position of a value in `now` of the snapshot, for each tile of the view Now. The first number is the big one.
 TILES = {
@@ -76,16 +76,19 @@ def now(browser, mock):
         assert any(href.startswith(f"#{condition['view']}") for href in links), links
     assert page.locator(".tile.critical").evaluate_all("tiles => tiles.map((tile) => tile.dataset.tile)") == ["time_to_first_token_seconds", "stalled", "worst_burn_rate"]
 
-    def models():
-        snapshot = mock.state()["snapshot"]
-        last = snapshot["history"]["last_interval"]
-        for model in {group["model"] for group in snapshot["history"]["groups"]}:
-            groups = [group for group in snapshot["history"]["groups"] if group["model"] == model]
-            wanted = quantile(merge(values.get("ttft") for values in intervals_of(groups, last - 11, last)), 0.95)
-            cell = page.locator(f'tr[data-model="{model}"] td [data-value]').first
-            assert close(float(cell.get_attribute("data-value")), wanted, 1e-6), (model, cell.inner_text(), wanted)
+    history = History(mock)
 
-    eventually(models)
+    def read_models():
+        rows = page.locator("tr[data-model]").evaluate_all("rows => rows.map((row) => [row.dataset.model, row.querySelector('td [data-value]').dataset.value])")
+        return {model: float(value) for model, value in rows}
+
+    def check_models(shown, last):
+        assert set(shown) == {group["model"] for group in history.groups.values()}
+        for model, value in shown.items():
+            wanted = quantile(merge(values.get("ttft") for values in history.intervals(last - 11, last, model)), 0.95)
+            assert close(value, wanted, 1e-6), (model, value, wanted)
+
+    history.compare(page, read_models, check_models)
     assert "≈" in page.locator('tr[data-model="mistral-large"]').inner_text(), "estimated tokens are not marked"
     assert "≈" not in page.locator('tr[data-model="gpt-4o"]').inner_text()
     page.click('.tile[data-tile="error_share"] .info-button')
@@ -98,17 +101,20 @@ def charts(browser, mock):
     page.wait_for_selector(".chart canvas")
     assert page.locator(".chart").evaluate_all("charts => charts.map((chart) => chart.dataset.chart)") == ["ttft", "errors", "rate", "queue", "tokens", "itl", "stages"]
 
-    def latest():
-        history = mock.state()["snapshot"]["history"]
-        end = (history["last_interval"] + 1) // 3 * 3 - 1
-        groups = [group for group in history["groups"] if group["model"] == "llama-3.3-70b-instruct"]
-        intervals = intervals_of(groups, end - 2, end)
-        text = page.locator('.chart[data-chart="ttft"] .u-series', has_text="llama").locator(".u-value").inner_text()
-        assert close(number_of(text), quantile(merge(values.get("ttft") for values in intervals), 0.95)), text
-        tokens = page.locator('.chart[data-chart="tokens"] .u-series', has_text="llama").locator(".u-value").inner_text()
-        assert close(number_of(tokens), sum(values.get("output_tokens", 0) for values in intervals) / 15), tokens
+    history = History(mock)
 
-    eventually(latest)
+    def legend(chart):
+        return dict(page.locator(f'.chart[data-chart="{chart}"] .u-series').evaluate_all("""series => series.slice(1).map((one) => [
+            one.querySelector('.u-label').textContent, one.querySelector('.u-value').textContent])"""))
+
+    def check_latest(shown, last):
+        end = (last + 1) // 3 * 3 - 1
+        intervals = history.intervals(end - 2, end, "llama-3.3-70b-instruct")
+        ttft, tokens = (number_of(legend["llama-3.3-70b-instruct"]) for legend in shown)
+        assert close(ttft, quantile(merge(values.get("ttft") for values in intervals), 0.95)), (shown, end)
+        assert close(tokens, sum(values.get("output_tokens", 0) for values in intervals) / 15), (shown, end)
+
+    history.compare(page, lambda: (legend("ttft"), legend("tokens")), check_latest)
     for label in ("provider", "route", "tenant"):
         page.click(f'.segmented button:text-is("{label}")')
         page.wait_for_function("label => location.hash.includes(`by=${label}`)", arg=label)
@@ -125,16 +131,13 @@ def charts(browser, mock):
     # A short time has one point per interval. Without a cursor, the legend follows the reports.
     page.mouse.move(5, 5)
 
-    def legend_follows():
-        history = mock.state()["snapshot"]["history"]
-        intervals = intervals_of(history["groups"], history["last_interval"], history["last_interval"])
-        wanted = sum(values.get("output_tokens", 0) for values in intervals if values) / 5
-        shown = sum(number_of(text) for text in page.locator('.chart[data-chart="tokens"] .u-series .u-value').all_inner_texts()[1:])
-        assert close(shown, wanted, 0.01), (shown, wanted)
+    def check_fine(shown, last):
+        wanted = sum(values.get("output_tokens", 0) for values in history.intervals(last, last)) / 5
+        assert close(sum(number_of(text) for text in shown.values()), wanted, 0.01), (shown, wanted)
 
-    eventually(legend_follows)
+    history.compare(page, lambda: legend("tokens"), check_fine)
     page.wait_for_timeout(5500)
-    eventually(legend_follows)
+    history.compare(page, lambda: legend("tokens"), check_fine)
     # A click on an instant lists the requests that ended then.
     page.mouse.click(place["x"] + place["width"] * 0.5, place["y"] + 60)
     page.wait_for_selector(".ended-at tr.selectable")
@@ -263,21 +266,25 @@ def compare(browser, mock):
     page.select_option('select[data-side="b"]', "llama-3.3-70b-instruct")
     page.wait_for_selector(".dist")
 
-    def same():
-        history = mock.state()["snapshot"]["history"]
-        first = history["last_interval"] - 179
-        for measure in ("ttft", "rate"):
-            for side, model in (("a", "gpt-4o"), ("b", "llama-3.3-70b-instruct")):
-                groups = [group for group in history["groups"] if group["model"] == model]
-                buckets = merge(values.get(measure) for values in intervals_of(groups, first, history["last_interval"]))
-                row = page.locator(f'[data-measure="{measure}"] tr[data-side="{side}"] td').all_inner_texts()
-                low, high = (number_of(part) for part in row[1].split(" to "))
-                wanted = median_interval(buckets)
-                assert close(number_of(row[0]), quantile(buckets, 0.5)), (measure, model, row)
-                assert close(low, wanted[0]) and close(high, wanted[1]), (measure, model, row, wanted)
-                assert int(row[2].replace(",", "")) == sum(buckets.values())
+    history = History(mock)
 
-    eventually(same)
+    def read():
+        rows = page.locator("[data-measure] tr[data-side]")
+        return rows.evaluate_all("""rows => rows.map((row) => [row.closest('[data-measure]').dataset.measure, row.dataset.side,
+            ...[...row.querySelectorAll('td')].map((cell) => cell.textContent)])""")
+
+    def check(shown, last):
+        assert len(shown) == 4, shown
+        for measure, side, median, interval, streams in shown:
+            model = {"a": "gpt-4o", "b": "llama-3.3-70b-instruct"}[side]
+            buckets = merge(values.get(measure) for values in history.intervals(last - 179, last, model))
+            low, high = (number_of(part) for part in interval.split(" to "))
+            wanted = median_interval(buckets)
+            assert close(number_of(median), quantile(buckets, 0.5)), (measure, model, median)
+            assert close(low, wanted[0]) and close(high, wanted[1]), (measure, model, interval, wanted)
+            assert int(streams.replace(",", "")) == sum(buckets.values()), (measure, model)
+
+    history.compare(page, read, check)
 
 
 def capacity(browser, mock):
@@ -292,14 +299,13 @@ def capacity(browser, mock):
     assert "near" in page.locator("tbody tr").first.inner_text()
     show(page, "cost")
 
-    def cost():
-        history = mock.state()["snapshot"]["history"]
-        groups = [group for group in history["groups"] if group["model"] == "gpt-4o"]
-        wanted = sum(values.get("cost", 0) for values in intervals_of(groups, history["last_interval"] - 179, history["last_interval"]))
-        shown = page.locator("tbody tr", has_text="gpt-4o").first.locator("td").first.inner_text()
+    history = History(mock)
+
+    def check_cost(shown, last):
+        wanted = sum(values.get("cost", 0) for values in history.intervals(last - 179, last, "gpt-4o"))
         assert close(number_of(shown), wanted, 0.001), (shown, wanted)
 
-    eventually(cost)
+    history.compare(page, lambda: page.locator("tbody tr", has_text="gpt-4o").first.locator("td").first.inner_text(), check_cost)
 
 
 def unknown(browser, mock):

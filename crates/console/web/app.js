@@ -122,7 +122,7 @@ class App extends Component {
       }}>Skip to content</a>
       <${Header} live=${this.live} views=${this.#views()} route=${route} onHelp=${() => this.setState({ help: true })} />
       <${Banners} live=${this.live} recovery=${this.recovery} />
-      <main id="main" tabindex="-1" class="view-${route.view}" data-sequence=${store.sequence}>
+      <main id="main" tabindex="-1" class="view-${route.view}" data-sequence=${store.sequence} data-interval=${store.lastInterval}>
         ${store.ready ? html`<${View} key=${route.view} store=${store} live=${this.live} params=${route.params} />` : html`<p class="loading" role="status">Connecting to the process …</p>`}
       </main>
       ${help && html`<${HelpPage} keys=${KEY_HELP} onClose=${() => this.setState({ help: false })} />`}`;
