@@ -243,6 +243,7 @@ def keyboard(browser, mock):
     page.keyboard.press("Escape")
     page.wait_for_selector("[role=dialog]", state="detached")
     page.keyboard.press("4")
+    page.wait_for_selector("main.view-requests")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "filter"
 
