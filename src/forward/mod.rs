@@ -250,7 +250,7 @@ mod tests {
         let future = size_of::<<ForwardService as Service<Request<ReceivedBody>>>::Future>();
         let sizes = (response, connection, request, future);
         assert!(
-            response <= 256 && connection <= 912 && request <= 104 && future <= 256,
+            response <= 256 && connection <= 912 && request <= 16 && future <= 256,
             "{sizes:?}"
         );
     }

@@ -52,8 +52,8 @@ pub struct RepeatableRequest {
 /// Frames are observed when they are read from the client, and therefore only once.
 #[derive(Debug)]
 pub struct SentBody {
-    /// `None` once the attempt is over.
-    upload: Option<Upload>,
+    /// `None` once the attempt is over. Boxed, because hyper reserves memory for 32 requests per upstream connection.
+    upload: Option<Box<Upload>>,
     kept: Option<Arc<Mutex<KeptBody>>>,
 }
 
@@ -67,7 +67,7 @@ struct KeptBody {
     /// The frames that the first attempt passed on.
     frames: VecDeque<Frame<Bytes>>,
     /// The part of the body that the first attempt has not sent. `None` until the first attempt has ended.
-    rest: Option<Upload>,
+    rest: Option<Box<Upload>>,
 }
 
 /// Access to the kept frames. Dropping this value frees them, even during the first attempt.
@@ -107,7 +107,7 @@ impl RepeatableRequest {
         kept.permit.as_ref()?;
         let mut upload = kept.rest.take()?;
         upload.prepend(std::mem::take(&mut kept.frames));
-        Some(Box::new(head.map(|()| SentBody::new(upload))))
+        Some(Box::new(head.map(|()| SentBody { upload: Some(upload), kept: None })))
     }
 }
 
@@ -117,17 +117,17 @@ fn reserve(length: u64) -> Option<OwnedSemaphorePermit> {
 }
 
 impl SentBody {
-    pub(super) const fn new(upload: Upload) -> Self {
-        Self { upload: Some(upload), kept: None }
+    pub(super) fn new(upload: Upload) -> Self {
+        Self { upload: Some(Box::new(upload)), kept: None }
     }
 
     /// Returns the body, or `None` if the attempt has ended.
     pub(super) fn into_upload(mut self) -> Option<Upload> {
-        self.upload.take()
+        self.upload.take().map(|upload| *upload)
     }
 
-    pub(super) const fn upload_mut(&mut self) -> Option<&mut Upload> {
-        self.upload.as_mut()
+    pub(super) fn upload_mut(&mut self) -> Option<&mut Upload> {
+        self.upload.as_deref_mut()
     }
 
     /// See [`Upload::report_end_by`].
@@ -155,11 +155,11 @@ impl Body for SentBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.upload.as_ref().is_none_or(Body::is_end_stream)
+        self.upload.as_deref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.upload.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        self.upload.as_deref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
