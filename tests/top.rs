@@ -1,7 +1,7 @@
 //! Runs `tokengauge top` against admin ports that send documents of the test.
 
 #![cfg(feature = "top")]
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::forward::{self, Forwarder, Propagation, RouteTable};
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
-use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader, Workers};
+use tokengauge_listen::{Address, Connections, Listener, Peer, Workers};
 use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};

@@ -7,8 +7,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use crate::config::Config;
-use tokengauge_kubernetes::webhook::Validity;
 use tokengauge_listen::TlsReloader;
+use tokengauge_listen::validity::Validity;
 use tokengauge_telemetry::{CertificateReading, ConfigReading, StateSnapshot, self_telemetry};
 use tokengauge_types::clock;
 use tokengauge_types::label::Label;

@@ -245,7 +245,7 @@ pub fn main(cli: Cli) -> ExitCode {
         #[cfg(feature = "demo")]
         Command::Simulate(args) => service_exit_code(run_simulator(args)),
         #[cfg(feature = "top")]
-        Command::Top(args) => exit_code(top::run(args, config::environment)),
+        Command::Top(args) => exit_code(top::run(&args, config::environment)),
         #[cfg(feature = "tools")]
         Command::Report(args) => report::run(args),
         Command::Check(args) => check::run(&args, config::environment)

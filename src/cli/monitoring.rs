@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 
-use crate::config;
+use crate::config::{self, ReferencedFiles};
 use tokengauge_monitoring::alerts::span::{Divisor, Span};
 use tokengauge_monitoring::alerts::values::{RunbookUrl, Values};
 use tokengauge_monitoring::alerts::{self, document};
@@ -84,8 +84,8 @@ pub(super) fn alerts(args: &AlertsArgs) -> anyhow::Result<String> {
 fn values(args: &AlertsArgs) -> anyhow::Result<Values> {
     let mut values = config::alert_values(args.values.as_deref())?;
     if let Some(file) = &args.config {
-        let mut windows: Vec<Duration> =
-            config::check(file)?.slos.iter().map(|slo| slo.window).collect();
+        let config = config::check(file, ReferencedFiles::Skip)?;
+        let mut windows: Vec<Duration> = config.slos.iter().map(|slo| slo.window).collect();
         windows.sort_unstable();
         windows.dedup();
         values.slo.windows =

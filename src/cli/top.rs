@@ -91,13 +91,16 @@ const DEFAULT_WIDTH: u16 = 80;
 /// Interval of plain lines: the length of an interval of the processes.
 const LINES_INTERVAL: Duration = Duration::from_secs(5);
 
-pub(super) fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    args: &Args,
+    environment: fn(&str) -> Option<String>,
+) -> anyhow::Result<ExitCode> {
     let token = args.token.as_ref().map(|token| token.expose().to_owned());
     let targets = Targets { urls: args.admin.clone(), token };
     let runtime = run::runtime()?;
     let result = runtime.block_on(async {
         if args.once || args.json {
-            return print_once(&targets, &args).await;
+            return print_once(&targets, args).await;
         }
         if io::stdout().is_terminal() {
             let settings = ScreenSettings {

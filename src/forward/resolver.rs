@@ -194,7 +194,8 @@ mod tests {
     async fn requests_share_a_lookup_and_later_ones_start_another() {
         let (resolver, answer, calls) = waiting();
         // Joined before the answer is sent: a request that comes after it starts a lookup of its own.
-        let requests: Vec<_> = (0..100).map(|_| resolver.lookup("model.example").unwrap()).collect();
+        let requests: Vec<_> =
+            (0..100).map(|_| resolver.lookup("model.example").unwrap()).collect();
         answer.send(()).unwrap();
         for mut request in requests {
             let answer = request.wait_for(Option::is_some).await.unwrap();

@@ -57,7 +57,7 @@ async fn a_rotated_certificate_is_served_after_sighup() {
     let expiry = process.seconds(&["tokengauge_self_certificate_expiry_seconds", "cert.pem"]).await;
     let next_year = process.seconds(&["process_start_time_seconds"]).await + 31_536_000.0;
     assert!(expiry > next_year, "{expiry}");
-    assert_eq!(process.seconds(&current).await, 1.0);
+    assert!(process.seconds(&current).await > 0.5, "the configuration is current");
 
     certificate.rotate();
     assert!(within("handshake", connect()).await.is_err(), "the old certificate is in force");
@@ -68,7 +68,7 @@ async fn a_rotated_certificate_is_served_after_sighup() {
     let line = reloaded(&process, "certificate reload failed").await;
     assert!(line.contains("key.pem"), "{line}");
     assert!(within("handshake", connect()).await.is_ok(), "the previous certificate stays");
-    assert_eq!(process.seconds(&current).await, 0.0, "the key is unusable");
+    assert!(process.seconds(&current).await < 0.5, "the key is unusable");
     for client in [&mut open, &mut new] {
         client.write(GET).await;
         let mut upstream = backend.accept().await;
@@ -174,7 +174,7 @@ async fn a_pipe_in_place_of_a_file_is_an_error() {
     process.logged(&["configuration reload failed", "not a regular file"]).await;
     let [successful, time] = ["successful", "time_seconds"]
         .map(|end| format!("tokengauge_self_config_last_reload_{end}"));
-    assert_eq!(process.seconds(&[&successful]).await, 0.0);
+    assert!(process.seconds(&[&successful]).await < 0.5, "the load has failed");
     let loaded = process.seconds(&[&time]).await;
     assert!(loaded > 1.7e9, "{loaded}");
     process.signal("TERM");

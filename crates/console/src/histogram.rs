@@ -158,7 +158,6 @@ fn middle(index: i32) -> f64 {
 fn bucket_index(value: f64) -> i32 {
     const FRACTION_BITS: u32 = 52;
     let bits = value.to_bits();
-    #[expect(clippy::cast_possible_truncation, reason = "the exponent has 11 bits")]
     let exponent = (bits >> FRACTION_BITS) as i32 - 1_023;
     let fraction = bits & ((1 << FRACTION_BITS) - 1);
     let above: i32 = STEPS.iter().map(|step| i32::from(fraction > *step)).sum();

@@ -139,7 +139,7 @@ impl Recorder {
         self.budgets.record(record, call, slos);
         let request = self.request(ended, call);
         let agent = record.http.request_headers.get("user-agent");
-        self.sessions.record(&request, agent.and_then(|it| sessions::agent(it)));
+        self.sessions.record(&request, agent.and_then(sessions::agent));
         self.requests.record(request);
     }
 

@@ -35,8 +35,11 @@ pub struct FinishedRequests {
 /// room for one of a later minute.
 #[derive(Debug, Default)]
 struct Ranking {
-    minutes: VecDeque<(u64, Vec<(f64, Arc<Request>)>)>,
+    minutes: VecDeque<(u64, Vec<RankedRequest>)>,
 }
+
+/// A request and the value by which it is ranked.
+type RankedRequest = (f64, Arc<Request>);
 
 /// Selects requests. An absent condition selects all.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((session.calls, session.output_tokens, session.input_tokens), (2, 6, Some(20)));
         assert_eq!(session.cached_input_tokens, None, "not reported");
         assert_eq!(session.agent.as_deref(), Some("claude-code/2.1"));
-        assert_eq!(session.cost.as_ref().unwrap().amount, 1.0);
+        assert!((session.cost.as_ref().unwrap().amount - 1.0).abs() < 1e-9);
         assert_eq!((session.first_unix_ms, session.last_unix_ms), (1_000, 2_500));
         sessions.record(&call("a", 3, "EUR"), None);
         assert_eq!(sessions.documents()[0].cost, None, "two currencies have no sum");

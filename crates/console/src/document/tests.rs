@@ -46,7 +46,7 @@ fn history(first: u64, groups: &BTreeMap<u64, BTreeMap<u64, u64>>) -> History {
         first_interval: first,
         last_interval: first + WINDOW - 1,
         groups_left_out: first % 2,
-        gap_before_unix_ms: (first % 2 == 0).then_some(first),
+        gap_before_unix_ms: first.is_multiple_of(2).then_some(first),
         groups: groups.iter().map(group).collect(),
     }
 }

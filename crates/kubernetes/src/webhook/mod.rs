@@ -24,7 +24,6 @@ pub use self::certificate::CertificateFiles;
 pub use self::metrics::metric_names;
 pub use self::rotator::SelfSigned;
 pub use self::self_signed::ServiceName;
-pub use self::validity::Validity;
 
 use self::api::ApiClient;
 use self::certificate::CertificateResolver;

@@ -44,7 +44,7 @@ impl Counts {
     pub fn budget(self, target: f64, window: Duration, covered: Duration) -> Option<f64> {
         let share = covered.min(window).div_duration_f64(window);
         let burn = self.burn(target)?;
-        (share > 0.0).then(|| 1.0 - burn * share)
+        (share > 0.0).then_some(1.0 - burn * share)
     }
 }
 

@@ -349,9 +349,7 @@ impl ActiveRequest {
         mut self,
         at: MonotonicInstant,
         ending: Ending,
-        load: &mut Load,
-        instruments: &Instruments,
-        mut console: Option<&mut Recorder>,
+        LiveConsumers { load, instruments, mut console }: LiveConsumers<'_>,
     ) -> Record {
         let mut stalls = Vec::new();
         let series = self.exchange.metric_labels();
@@ -405,6 +403,13 @@ impl ActiveRequest {
         let has_token = self.exchange.timestamps.token.is_some();
         self.deadlines.miss(took.saturating_sub(blocked), has_token, slos)
     }
+}
+
+/// The consumers of measurements that a request reports while it runs.
+pub(super) struct LiveConsumers<'a> {
+    pub(super) load: &'a mut Load,
+    pub(super) instruments: &'a Instruments,
+    pub(super) console: Option<&'a mut Recorder>,
 }
 
 /// Adds the backend's warm-up state to the record. A response that reports a long load time corrects the state at

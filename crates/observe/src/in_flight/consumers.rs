@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::in_flight::active_request::{self, ActiveRequest, Transition};
+use crate::in_flight::active_request::{self, ActiveRequest, LiveConsumers, Transition};
 use crate::in_flight::background::BackgroundResponses;
 use crate::in_flight::costs::charge;
 use crate::in_flight::deadlines::MISSED;
@@ -217,7 +217,8 @@ impl Consumers {
         let deadlines = std::mem::take(&mut request.deadlines);
         let reported = request.tokens;
         let ticks = request.ticks.take();
-        let mut record = request.end(at, ending, load, instruments, console.as_mut());
+        let live = LiveConsumers { load, instruments, console: console.as_mut() };
+        let mut record = request.end(at, ending, live);
         if let Some(call) = record.call.as_ref().filter(|_| !slices.is_empty()) {
             let counted = call.output.as_ref().map_or(0, |output| output.counted);
             slos.stream(at, &slices, counted.saturating_sub(reported));
