@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokengauge_console::{Recorder, Settings};
 use tokengauge_llm::content::{CapturePolicy, Redactor};
 use tokengauge_observe::{InFlightRequests, ObserverSettings, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
@@ -48,15 +49,13 @@ impl Stage {
                 }
             }),
         };
-        Self {
-            requests: InFlightRequests::new(
-                ObserverSettings::default(),
-                Arc::new(CardinalityLimiter::new(limits, [])),
-                sinks,
-            ),
-            route: route(),
-            next: 1,
-        }
+        let limiter = Arc::new(CardinalityLimiter::new(limits, []));
+        let mut requests = InFlightRequests::new(ObserverSettings::default(), limiter, sinks);
+        // The console is on by default, and records each chunk.
+        let (start, wall) =
+            (MonotonicInstant::ZERO, WallTime::from_unix_nanos(1_700_000_000 << 30));
+        requests.enable_console(Recorder::new(Settings::default(), start, wall));
+        Self { requests, route: route(), next: 1 }
     }
 
     /// Captures the content of all exchanges, with the default redaction.
