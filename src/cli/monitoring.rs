@@ -194,7 +194,8 @@ mod tests {
         assert_eq!(count("record: slo:sli_error:ratio_rate1d"), 1);
         assert_eq!(count("record: slo:sli_error:ratio_rate7d"), 1);
         assert_eq!(count("record: slo:sli_error:ratio_rate90d"), 1);
-        assert!(!rules.contains("30d") && rules.contains("== 7776000"), "{rules}");
+        assert_eq!(count("record: slo:sli_error:ratio_rate30d"), 0, "no SLO has this window");
+        assert!(rules.contains("== 7776000"), "{rules}");
         assert!(rules.contains("https://runbooks.example.com/llm/LLMProviderDown\n"));
         assert!(rules.contains("https://grafana.example.com/d/tokengauge-slo\n"));
         assert!(!rules.contains("localhost"));

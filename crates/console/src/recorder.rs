@@ -258,7 +258,10 @@ impl Recorder {
             tokens: tokens(call),
             cost: call.cost.as_ref().map(priced),
             stages: stages(record),
-            chunks_seconds: ticks.map(|ticks| ticks.seconds().collect()).unwrap_or_default(),
+            chunks_seconds: ticks
+                .filter(|_| call.streamed)
+                .map(|ticks| ticks.seconds().collect())
+                .unwrap_or_default(),
             stalls: stalls(record, call),
             client_blocked_seconds: seconds(record.blocked),
         }
