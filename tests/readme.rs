@@ -334,7 +334,9 @@ fn admin_paths(page: &str) -> Vec<String> {
     page.split(":4001/")
         .skip(1)
         .map(|rest| {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
+            // Only paths of the API have several segments.
+            let is_api = rest.starts_with("api/");
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !(is_api && c == '/'));
             format!("/{}", rest.split_at(end.unwrap_or(rest.len())).0)
         })
         .collect()

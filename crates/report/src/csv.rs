@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::csv_line::{row, text};
 use crate::row::Outcome;
 use crate::statistics::Summary;
 use crate::table::{Cost, Statistics, Tokens};
@@ -98,37 +99,4 @@ fn cells(report: &Report, group: &Group, currencies: &BTreeSet<&str>) -> Vec<Str
 /// Formats a number with all its digits.
 fn number(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
-}
-
-/// Quotes a text if necessary. Spreadsheets execute a cell that starts with one of these characters as a formula, and
-/// clients choose the names of tenants and models. Such a text therefore gets an apostrophe.
-pub(super) fn text(text: &str) -> String {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let text = format!("{}{text}", if is_formula { "'" } else { "" });
-    if text.contains([',', '"', '\n', '\r']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text
-}
-
-pub(super) fn row(cells: &[String]) -> String {
-    cells.join(",") + "\r\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotes_texts_and_defuses_formulas() {
-        for (written, cell) in [
-            ("team a", "team a"),
-            ("a,b", "\"a,b\""),
-            ("say \"x\"", "\"say \"\"x\"\"\""),
-            ("=1+1", "'=1+1"),
-            ("@x,y", "\"'@x,y\""),
-        ] {
-            assert_eq!(text(written), cell);
-        }
-    }
 }

@@ -9,7 +9,7 @@ use ::time::format_description::well_known::Rfc3339;
 use ::time::{Duration, OffsetDateTime, Time};
 
 use crate::UNKNOWN;
-use crate::csv;
+use crate::csv_line;
 use crate::key::{self, SEPARATOR};
 use crate::line::Line;
 use crate::money::Money;
@@ -190,12 +190,12 @@ const COLUMNS: [&str; 32] = [
 
 /// Renders a heading and one row per charge, in the order of time.
 pub fn render(table: &Table) -> String {
-    let mut out = csv::row(&COLUMNS.map(str::to_owned));
+    let mut out = csv_line::row(&COLUMNS.map(str::to_owned));
     for (key, charges) in &table.charges {
         for (kind, charge) in Kind::ALL.into_iter().zip(charges) {
             let is_empty = charge.cost == Money::default() && charge.quantity == 0.0;
             if let Some(cells) = cells(key, kind, *charge).filter(|_| !is_empty) {
-                out += &csv::row(&cells);
+                out += &csv_line::row(&cells);
             }
         }
     }
@@ -221,9 +221,10 @@ fn cells(key: &str, kind: Kind, charge: Charge) -> Option<Vec<String>> {
         Kind::Request => "requests",
         Kind::All => "tokens",
     };
-    let description = csv::text(&format!("{what} of {model}"));
+    let description = csv_line::text(&format!("{what} of {model}"));
     let unit = if kind == Kind::Request { "Requests" } else { "Tokens" };
-    let (tenant, provider, model) = (csv::text(tenant), csv::text(provider), csv::text(model));
+    let (tenant, provider, model) =
+        (csv_line::text(tenant), csv_line::text(provider), csv_line::text(model));
     // The log knows no invoice and no account, and no discount other than those in the price table.
     let account = "tokengauge";
     let cells: [&str; COLUMNS.len()] = [

@@ -9,6 +9,7 @@ mod bootstrap;
 mod cells;
 pub mod compare;
 pub mod csv;
+mod csv_line;
 pub mod dimension;
 mod evaluate;
 pub mod focus;
