@@ -336,7 +336,7 @@ fn admin_paths(page: &str) -> Vec<String> {
         .map(|rest| {
             // Only paths of the API have several segments.
             let is_api = rest.starts_with("api/");
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !(is_api && c == '/'));
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || is_api && c == '/'));
             format!("/{}", rest.split_at(end.unwrap_or(rest.len())).0)
         })
         .collect()

@@ -26,7 +26,7 @@ pub struct Stream {
     pub time_to_first_token_seconds: Option<f64>,
     /// Output tokens so far, as counted by the observer.
     pub tokens: u64,
-    /// Output tokens per second since the first token. `null` before the second chunk with tokens.
+    /// Output tokens per second since the first token. `null` until tokens have arrived for 0.1 s.
     pub output_tokens_per_second: Option<f64>,
     /// Time since the last token, or since the request headers if no token has arrived.
     pub idle_seconds: f64,

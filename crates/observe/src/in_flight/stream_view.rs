@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::in_flight::active_request::ActiveRequest;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::timing::StallClock;
+use tokengauge_measure::timing::rates::MIN_RATED_DECODE;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{ExchangeId, WaitingFor};
 use tokengauge_types::label::{Label, Name};
@@ -25,7 +26,8 @@ pub struct StreamView {
     pub time_to_first_token_seconds: Option<f64>,
     /// Output tokens so far, as counted by the observer.
     pub tokens: u64,
-    /// Output tokens per second since the first token. `null` before the second chunk with tokens.
+    /// Output tokens per second since the first token. `null` until tokens have arrived for
+    /// [`MIN_RATED_DECODE`], because a few chunks in one read have no rate.
     pub output_tokens_per_second: Option<f64>,
     /// Seconds since the last token, or since the request headers if no token has arrived.
     pub idle_seconds: f64,
@@ -41,9 +43,10 @@ impl ActiveRequest {
         let head = &self.exchange.request_head;
         let last = timestamps.last.unwrap_or(timestamps.accept);
         let rate = timestamps.token.zip(timestamps.last).and_then(|(token, last)| {
-            let seconds = last.since(token).as_secs_f64();
+            let decode = last.since(token);
+            let tokens = self.tokens.saturating_sub(self.first_tokens);
             #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
-            (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
+            (decode >= MIN_RATED_DECODE).then(|| tokens as f64 / decode.as_secs_f64())
         });
         StreamView {
             request_number: self.exchange.id,
