@@ -175,7 +175,7 @@ impl Reading {
     }
 
     /// Returns the mean number of waiting requests at the ends of the intervals before the last
-    /// [`RECENT_INTERVALS`]. `None` if the history covers no such interval.
+    /// `RECENT_INTERVALS`. `None` if the history covers no such interval.
     pub fn queued_before_recent(&self, selects: impl Fn(&document::Group) -> bool) -> Option<f64> {
         let end = (self.history.last_interval + 1).saturating_sub(RECENT_INTERVALS);
         let gap = self.history.gap_before_unix_ms.map_or(0, |ms| ms / 5_000 + 1);

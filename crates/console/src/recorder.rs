@@ -324,5 +324,8 @@ fn text(name: &Name) -> Text {
 }
 
 fn hex(bytes: &[u8]) -> Text {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+    let mut text = String::with_capacity(2 * bytes.len());
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    text.extend(digits.filter_map(|digit| char::from_digit(digit.into(), 16)));
+    text.into()
 }

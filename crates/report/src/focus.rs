@@ -47,7 +47,7 @@ struct Charge {
 
 type Charges = [Charge; Kind::ALL.len()];
 
-/// All charges of a log. The key has hour, tenant, provider, model, currency and source, joined by [`SEPARATOR`].
+/// All charges of a log. The key has hour, tenant, provider, model, currency and source, joined by `SEPARATOR`.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     charges: BTreeMap<String, Charges>,

@@ -96,7 +96,7 @@ pub struct Log {
     /// Cost by hour, if the request asks for it.
     pub focus: Option<Table>,
     pub rows: Rows,
-    /// Values of each group's dimensions, joined by [`SEPARATOR`](crate::key::SEPARATOR).
+    /// Values of each group's dimensions, joined by `SEPARATOR`.
     pub groups: StringInterner,
     pub finishes: StringInterner,
     pub currencies: StringInterner,
