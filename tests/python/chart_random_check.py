@@ -25,7 +25,7 @@ CHART = ROOT / "deploy/helm/tokengauge"
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 OWN = ["app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"]
 # An error message of a template: the value, the problem, and the remedy.
-SENTENCE = re.compile(r"execution error at \(.*\): \n*([a-zA-Z]+(\.[a-zA-Z0-9-]+)*): .+\. ?.*\n", re.DOTALL)
+SENTENCE = re.compile(r"execution error at \(.*\): \n*([a-zA-Z]+(\.[a-zA-Z0-9-]+(\[\d+\])?)*): .+\. ?.*\n", re.DOTALL)
 DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 SERVICE = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 # Dashboards, rules and cert-manager's objects may have long names. These names end up in labels or host names.
@@ -74,6 +74,14 @@ class Draw:
             if "127.0.0.1" in str(config.get(key)) or not config.get(key):
                 config.pop(key, None)
         config["upstreams"] = config["upstreams"] or {"a": {"url": "http://a"}}
+        names = list(config["upstreams"])
+        routes = config.get("routes") or ([{} for _ in names] if len(names) > 1 else [])
+        for number, route in enumerate(routes):
+            route |= {"name": f"route-{number}", "upstream": names[number % len(names)], "match": {"prefix": f"/{number}"}}
+        if routes:
+            config["routes"] = routes
+        for one in [*(slo.get("scope") or {} for slo in config.get("slos") or []), *((config.get("cost") or {}).get("budgets") or [])]:
+            one.pop("route", None)
         service = gateway.get("service", {})
         if service.get("type") != "LoadBalancer":
             for key in ("externalTrafficPolicy", "loadBalancerSourceRanges"):
@@ -319,7 +327,7 @@ def without():
 def known():
     """Returns the difference between the sidecar flags in the schema and the program's flags, without flags that concern files."""
     outputs = subprocess.run([BINARY, "inject", "--help"], capture_output=True, text=True).stdout
-    flags = set(re.findall(r"^ +--([a-z-]+)", outputs, flags=re.MULTILINE)) - {"check", "help", "only"}
+    flags = set(re.findall(r"^ +--([a-z-]+)", outputs, flags=re.MULTILINE)) - {"check", "help", "only", "strict"}
     at = chart_values.SCHEMA["properties"]["injector"]["properties"]["sidecar"]["properties"]["flags"]
     return flags ^ set(at["propertyNames"]["enum"])
 
