@@ -118,7 +118,7 @@ need_cargo_tool() { # folder crate version, arguments of cargo install
   ) 9>"$lock"
 }
 
-# The validator of FOCUS in an environment of its own, because it needs Python 3.12 and older packages than other stages.
+# A separate environment for the validator of FOCUS, which needs Python 3.12 and older packages than other stages.
 need_focus() {
   local wanted folder=$target/focus-venv made=$target/focus-venv/made-from.txt python
   wanted=$(cat tests/python/focus-requirements.txt)

@@ -2,7 +2,7 @@
 //!
 //! A [`Recorder`] gets every measurement and every finished request. It keeps 15 minutes of history and the notable
 //! requests. [`Snapshot`](document::Snapshot) is the document that readers get; the module `snapshot` builds it once a
-//! second while somebody reads.
+//! second while there are readers.
 
 pub mod assets;
 mod conditions;

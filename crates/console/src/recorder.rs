@@ -268,7 +268,7 @@ impl Recorder {
     }
 }
 
-/// Returns the label of the model, or the requested model if it has no label of its own.
+/// Returns the label of the model, or the requested model if its label is `other`.
 fn model(call: &Call) -> Text {
     let requested = call.request.model.as_ref();
     match requested.filter(|_| call.series.model.as_str() == OTHER) {

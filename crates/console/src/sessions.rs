@@ -29,7 +29,7 @@ struct RecordedSession {
     document: Option<Arc<Session>>,
 }
 
-/// The cost of a session, as far as it can be added up.
+/// The cost of a session, if all its calls have the same currency.
 #[derive(Debug, Default)]
 enum SessionCost {
     #[default]

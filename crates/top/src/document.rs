@@ -173,7 +173,7 @@ where
     Ok(list.into_iter().collect())
 }
 
-/// What happened to a group within one interval.
+/// Events of a group within one interval.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Interval {

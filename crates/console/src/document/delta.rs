@@ -73,7 +73,7 @@ pub struct NewGroup {
 pub struct StreamsDelta {
     /// Streams that are new or have changed.
     pub changed: Vec<Stream>,
-    /// `request_number` of each stream that is no longer listed.
+    /// `request_number` of each stream that left the list.
     pub ended: Vec<u64>,
 }
 

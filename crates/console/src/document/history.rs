@@ -34,7 +34,7 @@ pub struct Group {
     pub intervals: Vec<(u64, Arc<Interval>)>,
 }
 
-/// What happened in one group in one interval. An absent key means that nothing happened.
+/// Events of one group in one interval. An absent key means no event.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Interval {

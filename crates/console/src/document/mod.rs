@@ -84,7 +84,7 @@ pub struct Settings {
     pub max_streams: u64,
     /// Maximum number of requests in each list of `requests`.
     pub requests_per_list: u64,
-    /// Address of a trace, with `{trace_id}` in place of the trace id. `null` if none is configured.
+    /// Address of a trace, with `{trace_id}` in place of the trace id. `null` without a configured address.
     pub trace_url: Option<Text>,
     /// Whether names of tenants and sessions are left out.
     pub names_hidden: bool,
@@ -177,7 +177,7 @@ pub struct Condition {
     pub severity: Severity,
     /// The condition in words, with the measured value and its limit.
     pub text: Text,
-    /// When the condition began. If nobody looked at that time and the history does not show it, when it was first seen.
+    /// When the condition began. If the history does not show the start, when a reader first got the condition.
     pub since_unix_ms: u64,
     /// Name of the runbook: `/runbooks/NAME` on the admin port.
     pub runbook: Option<Text>,

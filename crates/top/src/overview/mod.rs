@@ -114,12 +114,12 @@ impl Overview {
     }
 }
 
-/// Adds the values that are defined. `None` if none is.
+/// Adds the defined values. `None` if all are undefined.
 fn sum(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     values.flatten().fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }
 
-/// Adds the counts that are defined. `None` if none is.
+/// Adds the defined counts. `None` if all are undefined.
 fn count(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     values
         .flatten()
