@@ -4,6 +4,7 @@ use crate::catalog::attributes::{
     CERTIFICATE_FILE, COMPONENT, CPU_MODE, DIMENSION, DROP_REASON, OMISSION_REASON, PARSE_ERROR,
     RESULT, SCRAPE_RESULT, SIGNAL, UPSTREAM, VERSION,
 };
+use crate::catalog::buckets::DELAYS;
 use crate::catalog::state::{
     BACKENDS, CERTIFICATES, EXPORTS, LOG, OVERFLOWS, PROCESS, REQUEST_LOG, SNAPSHOT, seconds,
     signed, zip,
@@ -11,10 +12,6 @@ use crate::catalog::state::{
 use crate::catalog::{Kind, Metric};
 use crate::export_counters::DropReason;
 use tokengauge_measure::engine::ScrapeResult;
-
-/// Bucket bounds in seconds for delays, from the resolution of a timer to a process that was stopped.
-const DELAYS: &[f64] =
-    &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5, 60.5];
 
 metrics! {
     /// All metrics of the proxy's own health.

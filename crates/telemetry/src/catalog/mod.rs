@@ -98,6 +98,7 @@ macro_rules! finished {
 }
 
 pub mod attributes;
+mod buckets;
 pub mod health;
 pub mod semconv;
 pub mod spans;

@@ -1,86 +1,46 @@
 //! Metrics of OpenTelemetry's HTTP and GenAI semantic conventions. The GenAI metrics exist under their latest and their
-//! previous names. Bucket bounds are those of the conventions, extended upward for long model calls.
+//! previous names.
 
 use crate::catalog::attributes::{
     CALL, ENDED, ERROR_TYPE, METHOD, POSITION, PROTOCOL_VERSION, ROUTE, SCHEME, SERVER_ADDRESS,
     SERVER_PORT, STATUS, TOKEN_MODALITY, TOKEN_TYPE,
 };
+use crate::catalog::buckets::{GAPS, TIMES, TOKENS};
 use crate::catalog::values::{
     first_chunk, generated, is_inference, modalities, operation_duration, served, until_end,
 };
 use crate::catalog::{Kind, Metric, Read, Source};
 use tokengauge_llm::dialect::ByModality;
 
-/// Bucket bounds in seconds: those of the semantic conventions up to 81.92, extended to 655.36.
-const DURATIONS: &[f64] = &[
-    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84,
-    327.68, 655.36,
-];
-
-/// Bucket bounds in tokens, as in the semantic conventions.
-const TOKENS: &[f64] = &[
-    1.0,
-    4.0,
-    16.0,
-    64.0,
-    256.0,
-    1_024.0,
-    4_096.0,
-    16_384.0,
-    65_536.0,
-    262_144.0,
-    1_048_576.0,
-    4_194_304.0,
-    16_777_216.0,
-    67_108_864.0,
-];
-
-/// Bucket bounds in seconds: those of the semantic conventions up to 10, extended to 300 for reasoning models and long
-/// prompts.
-const FIRST_TOKEN: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-    15.0, 30.0, 60.0, 120.0, 300.0,
-];
-
-/// Bucket bounds in seconds: those of the semantic conventions up to 2.5, extended to 10.
-const OUTPUT_TOKEN: &[f64] =
-    &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0];
-
-/// Bucket bounds in seconds: those of the semantic conventions up to 10, extended to 600.
-const HTTP: &[f64] = &[
-    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0,
-    120.0, 300.0, 600.0,
-];
-
 metrics! {
     /// All metrics of the semantic conventions.
     ALL;
     HTTP_SERVER_DURATION "http.server.request.duration" Histogram "s"
-        by [&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, POSITION]] buckets HTTP times 100 usually [1, 1],
+        by [&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, POSITION]] buckets TIMES times 100 usually [1, 1],
         "Duration of a request as the client sees it, to the end of the response body: end − accept.",
         finished!(|record, _| record.timestamps.duration());
     HTTP_CLIENT_DURATION "http.client.request.duration" Histogram "s"
-        by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, POSITION]] buckets HTTP times 10 usually [1, 1],
+        by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, POSITION]] buckets TIMES times 10 usually [1, 1],
         "Duration of a request to the upstream, to the end of the response body: end − sent.",
         finished!(|record, _| until_end(record, record.timestamps.sent));
-    SERVER_DURATION "gen_ai.server.request.duration" Histogram "s" by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS named Both,
+    SERVER_DURATION "gen_ai.server.request.duration" Histogram "s" by [CALL, ENDED, &[ERROR_TYPE]] buckets TIMES named Both,
         "Duration of a call at the backend: end − sent. Sessions are excluded.",
         finished!(|record, _| until_end(record, record.timestamps.sent).filter(|_| record.websocket.is_none()));
-    SERVER_FIRST_TOKEN "gen_ai.server.time_to_first_token" Histogram "s" by [CALL, ENDED] buckets FIRST_TOKEN usually [0, 1] named Both,
+    SERVER_FIRST_TOKEN "gen_ai.server.time_to_first_token" Histogram "s" by [CALL, ENDED] buckets TIMES usually [0, 1] named Both,
         "Upstream time to first token: token − uploaded, so the client's upload is excluded. Successful streams only.",
         finished!(|record, call| served(record, call).and(record.timestamps.upstream_time_to_first_token()));
-    SERVER_OUTPUT_TOKEN "gen_ai.server.time_per_output_token" Histogram "s" by [CALL, ENDED] buckets OUTPUT_TOKEN usually [0, 1] named Both,
+    SERVER_OUTPUT_TOKEN "gen_ai.server.time_per_output_token" Histogram "s" by [CALL, ENDED] buckets GAPS usually [0, 1] named Both,
         "Time per output token: (last − token − blocked) ÷ (N − 1), N ≥ 2. Absent if all tokens arrived at once. Successful streams only.",
         finished!(|record, call| served(record, call)?.rates.time_per_output_token);
     INFERENCE_DURATION "gen_ai.client.inference.duration" Histogram "s"
-        by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS named Latest,
+        by [CALL, ENDED, &[ERROR_TYPE]] buckets TIMES named Latest,
         "Duration of an inference call, equal to its CLIENT span: end − admit.",
         finished!(|record, call| until_end(record, record.timestamps.admit).filter(|_| call.is_some_and(|call| is_inference(record, call))));
     INFERENCE_FIRST_CHUNK "gen_ai.client.inference.time_to_first_chunk" Histogram "s"
-        by [CALL, ENDED] buckets DURATIONS usually [0, 1] named Latest,
+        by [CALL, ENDED] buckets TIMES usually [0, 1] named Latest,
         "Time to the first chunk of a stream, with or without a token: event − sent.",
         finished!(first_chunk);
-    INFERENCE_OUTPUT_CHUNK "gen_ai.client.inference.time_per_output_chunk" Histogram "s" by [CALL] buckets DURATIONS usually [0, 1] named Latest,
+    INFERENCE_OUTPUT_CHUNK "gen_ai.client.inference.time_per_output_chunk" Histogram "s" by [CALL] buckets GAPS usually [0, 1] named Latest,
         "Gap before each chunk after the first, with or without a token.";
     // Few combinations split their tokens by modality, so the limit on combinations has room for all parts.
     USAGE_INPUT "gen_ai.client.inference.usage.input_tokens" Counter "{token}" by [CALL, ENDED] split [TOKEN_MODALITY] times 1 named Latest,
@@ -111,14 +71,14 @@ metrics! {
         finished!(|_, call| generated(call)?.output);
     // With the latest names, only calls that generate no text have series.
     OPERATION_DURATION "gen_ai.client.operation.duration" Histogram "s"
-        by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS usually [0, 0] named Both,
+        by [CALL, ENDED, &[ERROR_TYPE]] buckets TIMES usually [0, 0] named Both,
         "Duration of a call, equal to its CLIENT span: end − admit. Only embeddings and Realtime sessions; with the previous names, all calls.",
         Source { labels: None, read: Read::Finished(operation_duration) };
     OPERATION_FIRST_CHUNK "gen_ai.client.operation.time_to_first_chunk" Histogram "s"
-        by [CALL, ENDED] buckets DURATIONS usually [0, 1] named Legacy,
+        by [CALL, ENDED] buckets TIMES usually [0, 1] named Legacy,
         "Previous name of gen_ai.client.inference.time_to_first_chunk.",
         finished!(first_chunk);
-    OPERATION_OUTPUT_CHUNK "gen_ai.client.operation.time_per_output_chunk" Histogram "s" by [CALL] buckets DURATIONS usually [0, 1] named Legacy,
+    OPERATION_OUTPUT_CHUNK "gen_ai.client.operation.time_per_output_chunk" Histogram "s" by [CALL] buckets GAPS usually [0, 1] named Legacy,
         "Previous name of gen_ai.client.inference.time_per_output_chunk.";
     TOKEN_USAGE "gen_ai.client.token.usage" Histogram "{token}" by [CALL, ENDED] split [TOKEN_TYPE] buckets TOKENS named Legacy,
         "Previous form of the usage metrics: distribution of tokens per call, as reported.",

@@ -1,7 +1,4 @@
 //! Metrics that tokengauge defines.
-//!
-//! Histogram bounds are never integers, because the label of an integer bound depends on the path: a scrape has
-//! `le="1.0"`, and Prometheus' OTLP receiver writes `le="1"`.
 
 use crate::catalog::attributes::{
     Attribute, BACKEND_STAGE, BUDGET, BUDGET_UNIT, CALL, CHOICE_RESULT, CONNECT_STAGE, CURRENCY,
@@ -11,6 +8,7 @@ use crate::catalog::attributes::{
     STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE, UNRATED_REASON, UPSTREAM,
     WARMUP_STATE, WINDOW,
 };
+use crate::catalog::buckets::{CHUNK_TOKENS, CONNECTION_TIMES, GAPS, RATES, TIMES};
 use crate::catalog::state::{
     BACKENDS, BUDGETS, DRIFT, ENGINES, LIMITS, MODELS, OBJECTIVES, QUEUES, REQUEST_LIMITS, ROUTES,
     TOKEN_PRICES, UPSTREAMS, seconds, signed, throughput, zip,
@@ -25,35 +23,6 @@ use tokengauge_measure::load::{LimitType, RequestPhase};
 use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::BURN_WINDOWS;
 use tokengauge_measure::timing::{Stage, StallPhase};
-
-/// Bucket bounds in seconds, doubling from 5 ms (headers of a cached response) to 11 min (the longest reasoning).
-const SECONDS: &[f64] = &[
-    0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
-    163.84, 327.68, 655.36,
-];
-
-/// Bucket bounds in seconds for the time between tokens. Dense from 2 to 100 ms, the range of decode steps (10 to 500
-/// tokens per second). Bounds above 1 s are for stalls only.
-const GAPS: &[f64] = &[
-    0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
-    0.075, 0.1, 0.15, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5,
-];
-
-/// Bucket bounds in tokens per second, from speech (3 to 5) and reading (about 5) to fast inference (thousands).
-const RATES: &[f64] = &[
-    1.5, 2.5, 5.5, 7.5, 10.5, 15.5, 20.5, 30.5, 40.5, 60.5, 80.5, 100.5, 150.5, 250.5, 500.5,
-    1_000.5, 2_500.5,
-];
-
-/// Bucket bounds in tokens per chunk, each 0.5 above a power of two. Speculative decoding yields 2 to 8 tokens per
-/// chunk, and providers that combine chunks yield up to hundreds.
-const CHUNK_TOKENS: &[f64] = &[1.5, 2.5, 4.5, 8.5, 16.5, 32.5, 64.5, 128.5, 256.5];
-
-/// Bucket bounds in seconds, from a round trip on one host to the connect timeout of 10 s.
-const CONNECTION_SECONDS: &[f64] = &[
-    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.5, 2.5, 5.5, 10.5,
-];
 
 /// Attributes of rate limits. They are the attributes of throughput, because rate limits arrive in response headers.
 const MODEL_KEY: &[Attribute] = &[PROVIDER, REQUEST_MODEL, ROUTE, POSITION];
@@ -81,7 +50,7 @@ metrics! {
     STREAM_MAX_IDLE_TIME "tokengauge.stream.max_idle_time" Gauge "s" by [ROUTE_KEY] split [STALL_PHASE],
         "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.",
         state!(ROUTES, each |route| Some(zip(StallPhase::ALL.map(StallPhase::as_str), route.stalled_streams.map(|it| it.longest.map(seconds)))));
-    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL] split [STALL_PHASE, STALL_KIND] buckets SECONDS usually [0, 1],
+    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL] split [STALL_PHASE, STALL_KIND] buckets TIMES usually [0, 1],
         "Length of a stall, from the last token, recorded when it ends.";
     TOKEN_THROUGHPUT "tokengauge.token_throughput" Gauge "{token}/s" by [MODEL_KEY] split [TOKEN_TYPE, WINDOW],
         "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, output only. Absent until the window is covered. Input is known at the end of a call and counts at its prefill: a window shorter than the calls misses it.",
@@ -98,25 +67,25 @@ metrics! {
     REQUESTS_UNRATED "tokengauge.requests.unrated" Counter "{request}" by [CALL, ENDED] split [UNRATED_REASON] usually [0, 4],
         "Streams without an output rate, by reason.",
         finished!(each |_, call| Some(unrated(call?.rates.unrated?)));
-    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED] split [STAGE] buckets SECONDS usually [6, 10],
+    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED] split [STAGE] buckets TIMES usually [6, 10],
         "Length of each stage of a call. The stages of one call add up to end − accept.",
         finished!(each |record, _| Some(Stage::ALL.map(|stage| (stage.as_str(), record.stages.get(stage)))));
-    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED] split [BACKEND_STAGE] buckets SECONDS usually [3, 3],
+    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED] split [BACKEND_STAGE] buckets TIMES usually [3, 3],
         "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.",
         finished!(each |_, call| Some(backend_stages(&call?.timings?)));
-    TIME_TO_HEADERS "tokengauge.time_to_headers" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+    TIME_TO_HEADERS "tokengauge.time_to_headers" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES,
         "Time until the response headers arrived: head − accept.",
         finished!(|record, _| since_accept(record, record.timestamps.head));
-    TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+    TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES,
         "Time until the first byte of the response body: byte − accept.",
         finished!(|record, _| since_accept(record, record.timestamps.byte));
-    TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
+    TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES usually [0, 1],
         "Time until the first event of a stream, with or without a token: event − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.timestamps.event));
-    TIME_TO_FIRST_TOKEN "tokengauge.time_to_first_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
+    TIME_TO_FIRST_TOKEN "tokengauge.time_to_first_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES usually [0, 1],
         "Time to first token (TTFT) as the client sees it: token − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.timestamps.token));
-    TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS usually [0, 1],
+    TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES usually [0, 1],
         "Time until the first token that a user sees, after any reasoning: visible − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.timestamps.visible));
     INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS usually [0, 1],
@@ -125,13 +94,13 @@ metrics! {
         "Gap between chunks with text.";
     TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS usually [0, 1],
         "Tokens per chunk with text. Shows speculative decoding and batching. 0 if the text only lengthens the last token.";
-    CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets SECONDS,
+    CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets TIMES,
         "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.",
         finished!(|record, _| Some(record.blocked).filter(|time| !time.is_zero()));
-    CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY] split [CONNECT_STAGE] buckets CONNECTION_SECONDS,
+    CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY] split [CONNECT_STAGE] buckets CONNECTION_TIMES,
         "Length of each part of getting a connection to the upstream, for every request. The parts of one request add up to at most its stage connect; the rest is work of this proxy.",
         finished!(each |record, _| Some(connect_stages(record.connected.as_ref()?)));
-    RTT "tokengauge.network.rtt" Histogram "s" by [ROUTE_KEY] split [PEER] buckets CONNECTION_SECONDS,
+    RTT "tokengauge.network.rtt" Histogram "s" by [ROUTE_KEY] split [PEER] buckets CONNECTION_TIMES,
         "Smoothed TCP round-trip time of a connection as the kernel last reported it during a request. The remote end may be a proxy. A connection that several requests use gives a sample to each. Linux only; absent for Unix sockets.",
         finished!(each |record, _| Some(peers(record, |connection| connection.rtt)));
     RETRANSMITS "tokengauge.network.retransmits" Counter "{segment}" by [ROUTE_KEY] split [PEER],
@@ -143,7 +112,7 @@ metrics! {
     QUEUE_DEPTH "tokengauge.queue.depth" Gauge "{request}" by [ROUTE_KEY, &[PRECISION]] times 2,
         "Queue length that a new request finds. Exact if the engine reports its waiting requests and no other route leads to it: those + requests queued here. Otherwise requests queued here + streams waiting for the first token: an upper bound, since it includes prefill.",
         state!(QUEUES, |route| Some(route.queue_depth()));
-    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED] split [QUEUE_LOCATION] buckets SECONDS usually [1, 1],
+    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED] split [QUEUE_LOCATION] buckets TIMES usually [1, 1],
         "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.",
         finished!(each |record, call| Some(queue_waits(record, call?)));
     BACKEND_REQUESTS "tokengauge.backend.requests" Gauge "{request}" by [&[UPSTREAM, ENGINE]] split [STATE],

@@ -383,7 +383,7 @@ mod tests {
                     MetricLabels { stream, tenant: None, variant: None, ..labels(model, 0) };
                 let keeps = |group| limiter.replace_with_other(&labels, group, &()).0 == labels;
                 assert!(keeps(SeriesGroup::Call), "{model}");
-                assert!(model >= 20 || keeps(SeriesGroup::Timings), "{model}");
+                assert!(model >= 15 || keeps(SeriesGroup::Timings), "{model}");
             }
         }
         assert_eq!(limiter.overflowed().load(Ordering::Relaxed), 0);
