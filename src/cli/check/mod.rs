@@ -202,7 +202,6 @@ fn budget(budget: &Budget) -> String {
     ];
     let filters: Vec<String> = filters.into_iter().flatten().collect();
     let filters = if filters.is_empty() { "all calls".to_owned() } else { filters.join(", ") };
-    let window = DurationValue(*window);
     format!("budget {name}: {allowance} in {window} for {filters}")
 }
 

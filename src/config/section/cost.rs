@@ -5,14 +5,13 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::slos::BudgetWindow;
 use super::{Count, Version, check_length, check_name, route};
 use crate::config::deserialize;
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::file;
 use crate::config::spanned::{List, OneOrMore, Spanned};
 use crate::config::value::{Currency, FilePath, MoneyAmount};
-use tokengauge_measure::cost::{self, BudgetLimit, Costs, Day, HardwareCost, Prices};
+use tokengauge_measure::cost::{self, BudgetLimit, BudgetWindow, Costs, Day, HardwareCost, Prices};
 use tokengauge_types::label::{GlobPattern, Label};
 
 /// Maximum number of budgets. Each request is checked against each budget, and a budget exports up to three time
@@ -63,7 +62,7 @@ pub struct Budget {
     /// Input and output tokens for the window.
     #[schemars(range(min = 1))]
     pub tokens: Option<u64>,
-    /// Rolling window.
+    /// Rolling window, or `month`: the calendar month in UTC.
     pub window: BudgetWindow,
 }
 
@@ -197,7 +196,7 @@ impl Budget {
             allowance: self.allowance(node, errors)?,
             tenant: self.tenant.as_mut().map(pattern),
             model: self.model.as_mut().map(pattern),
-            window: self.window.get(),
+            window: self.window,
         })
     }
 

@@ -1,13 +1,12 @@
 //! Budgets of money or tokens, and the calls that count towards each budget. The proxy measures usage and never
 //! enforces a budget.
 
-use std::time::Duration;
-
+use crate::cost::BudgetWindow;
 use crate::cost::billed_tokens::BilledTokens;
 use crate::record::{Call, Record};
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// Limit on usage over a rolling window. `tenant`, `route` and `model` select the calls that count; `None` selects all
+/// Limit on usage over a window. `tenant`, `route` and `model` select the calls that count; `None` selects all
 /// calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
@@ -19,7 +18,7 @@ pub struct Budget {
     /// Glob pattern on the requested model.
     pub model: Option<GlobPattern>,
     pub allowance: BudgetLimit,
-    pub window: Duration,
+    pub window: BudgetWindow,
 }
 
 /// Amount that a `Budget` allows in its window.
@@ -110,7 +109,7 @@ mod tests {
             route: None,
             model: None,
             allowance,
-            window: Duration::from_secs(86_400),
+            window: BudgetWindow::default(),
         }
     }
 

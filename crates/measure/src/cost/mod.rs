@@ -4,10 +4,12 @@
 //! module does no I/O.
 
 mod billed_tokens;
+mod budget_window;
 mod budgets;
 mod day;
 mod prices;
 
+pub use budget_window::BudgetWindow;
 pub use budgets::{Budget, BudgetLimit};
 pub use day::Day;
 pub use prices::{HardwareCost, Price, Prices};

@@ -90,7 +90,7 @@ impl Consumers {
             name: budget.name.clone(),
             unit: budget.allowance.unit(),
             limit: budget.allowance.amount(),
-            window: budget.window,
+            window: budget.window.length(),
         });
         reading.collect()
     }

@@ -180,7 +180,7 @@ metrics! {
         "Limit of a budget in its window.",
         state!(BUDGETS, |budget| Some(budget.limit));
     BUDGET_WINDOW "tokengauge.budget.window" Gauge "s" by [&[BUDGET, BUDGET_UNIT]],
-        "Rolling window of a budget.",
+        "Window of a budget. A calendar month is exported as its mean length, 2,629,746 s.",
         state!(BUDGETS, |budget| Some(seconds(budget.window)));
     SLO_EVENTS "tokengauge.slo.events" Counter "{event}" by [&[SLO, SLI]] split [RESULT],
         "Requests that count for an objective; tokens for `tokens_above_rate`, minutes for `system_rate`. Alert rules need only this metric.",
