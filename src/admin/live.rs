@@ -22,6 +22,9 @@ pub const MAX_VIEWERS: usize = 32;
 /// Interval between two events.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Maximum age, in intervals, of a state that is shown while the observer is busy. The state contains its time.
+const MAX_AGE: u32 = 60;
+
 /// Number of events that wait for a viewer that reads slowly. A viewer that is further behind is disconnected, and then
 /// connects again. An event of a busy process has up to 2 MB.
 const MAX_WAITING_EVENTS: usize = 4;
@@ -36,6 +39,8 @@ pub struct LiveFeed {
     /// False while the process drains. The feed is closed then, so that viewers move to another replica.
     ready: Arc<AtomicBool>,
     viewers: Mutex<Viewers>,
+    /// The latest state and when it was read, for requests while the observer is busy. One document, of up to 2 MB.
+    latest: Mutex<Option<(Instant, Arc<Snapshot>)>>,
     /// Notified when a viewer waits for its first event.
     joined: Notify,
     /// [`INTERVAL`], or less in tests.
@@ -65,14 +70,25 @@ pub enum Refusal {
 
 impl LiveFeed {
     pub fn new(read: ReadState, ready: Arc<AtomicBool>) -> Self {
-        let (viewers, joined) = (Mutex::default(), Notify::new());
-        Self { read, ready, viewers, joined, interval: INTERVAL }
+        let (viewers, latest, joined) = (Mutex::default(), Mutex::default(), Notify::new());
+        Self { read, ready, viewers, latest, joined, interval: INTERVAL }
     }
 
-    /// Returns the current state: the one that the viewers have, or a new one if there are none.
+    /// Returns the current state: the one that the viewers have, or a new one if there are none. If the observer is too
+    /// busy, returns the latest state, unless it is older than a minute.
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
         let known = lock(&self.viewers).state.clone();
-        known.or_else(|| (self.read)().map(Arc::new))
+        known.or_else(|| self.read_state()).or_else(|| {
+            let latest = lock(&self.latest).clone();
+            let is_recent = |at: Instant| at.elapsed() <= MAX_AGE * self.interval;
+            latest.filter(|(at, _)| is_recent(*at)).map(|(_, state)| state)
+        })
+    }
+
+    fn read_state(&self) -> Option<Arc<Snapshot>> {
+        let state = Arc::new((self.read)()?);
+        *lock(&self.latest) = Some((Instant::now(), Arc::clone(&state)));
+        Some(state)
     }
 
     /// Adds a viewer. Returns its events.
@@ -138,7 +154,7 @@ impl LiveFeed {
     /// Computes the state, and sends its changes. Only the task calls this method, so that no other event comes in
     /// between.
     fn send_change(&self) {
-        let Some(new) = (self.read)() else { return };
+        let Some(new) = self.read_state() else { return };
         let former = lock(&self.viewers).state.clone();
         if former.as_ref().is_some_and(|it| it.history.last_interval > new.history.last_interval) {
             // The clock was set back, which no change can express. The viewers connect again.
@@ -147,7 +163,7 @@ impl LiveFeed {
         }
         let delta = former.map(|former| event("delta", &Delta::between(&former, &new)));
         let mut viewers = lock(&self.viewers);
-        viewers.state = Some(Arc::new(new));
+        viewers.state = Some(new);
         if let Some(delta) = delta {
             viewers.list.retain(|viewer| !viewer.has_snapshot || viewer.send(&delta));
         }
@@ -275,6 +291,21 @@ mod tests {
         tokio::time::sleep(5 * feed.interval).await;
         assert_eq!(computed.load(Ordering::Relaxed), before);
         assert!(lock(&feed.viewers).state.is_none(), "no state is kept");
+    }
+
+    #[tokio::test]
+    async fn a_busy_observer_is_shown_by_its_latest_state() {
+        let computed = AtomicU64::new(0);
+        let read: ReadState = Box::new(move || {
+            let is_first = computed.fetch_add(1, Ordering::Relaxed) == 0;
+            is_first.then(|| Snapshot { sequence: 7, ..Snapshot::default() })
+        });
+        let mut feed = LiveFeed::new(read, Arc::new(AtomicBool::new(true)));
+        for _ in 0..2 {
+            assert_eq!(feed.snapshot().unwrap().sequence, 7);
+        }
+        feed.interval = Duration::ZERO;
+        assert!(feed.snapshot().is_none(), "too old");
     }
 
     #[tokio::test]

@@ -1,14 +1,13 @@
 //! Records measurements and finished requests for the console.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::document::{
-    ChunkStall, Consumed, Excluded, PricedCost, RecentRequests, Request, RequestLists, Session,
-    Text, TokenCount, Tokens,
+    ChunkStall, Consumed, Excluded, PricedCost, RecentRequests, Request, RequestLists,
+    RequestStages, Session, Text, TokenCount, Tokens,
 };
 use crate::history::{
     self, ChunkSample, ClockChange, FinishedCall, Gauges, GroupId, GroupNames, History, Timeline,
@@ -21,7 +20,7 @@ use crate::ticks::ChunkTicks;
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Call, Cost, MetricLabels, Record};
 use tokengauge_measure::slo::SloTracker;
-use tokengauge_measure::timing::LiveSample;
+use tokengauge_measure::timing::{LiveSample, Stage};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::{Label, Name, OTHER};
 
@@ -303,8 +302,20 @@ fn priced(cost: &Cost) -> PricedCost {
     PricedCost { amount: cost.amount, currency: cost.currency.shared(), source: source.into() }
 }
 
-fn stages(record: &Record) -> BTreeMap<Text, f64> {
-    record.stages.iter().map(|(stage, length)| (stage.as_str().into(), seconds(length))).collect()
+fn stages(record: &Record) -> RequestStages {
+    let length = |stage| record.stages.get(stage).map(seconds);
+    RequestStages {
+        admission: length(Stage::Admission),
+        connect: length(Stage::Connect),
+        upload: length(Stage::Upload),
+        headers: length(Stage::Headers),
+        first_byte: length(Stage::FirstByte),
+        first_event: length(Stage::FirstEvent),
+        first_token: length(Stage::FirstToken),
+        reasoning: length(Stage::Reasoning),
+        decode: length(Stage::Decode),
+        tail: length(Stage::Tail),
+    }
 }
 
 fn stalls(record: &Record, call: &Call) -> Vec<ChunkStall> {

@@ -11,7 +11,8 @@ mod stream;
 pub use delta::{Delta, HistoryDelta, NewGroup, StreamsDelta};
 pub use history::{ErrorCounts, Group, HistogramData, History, Interval, StageSums};
 pub use request::{
-    ChunkStall, Money, PricedCost, RecentRequests, Request, RequestLists, TokenCount, Tokens,
+    ChunkStall, Money, PricedCost, RecentRequests, Request, RequestLists, RequestStages,
+    TokenCount, Tokens,
 };
 pub use stream::Stream;
 

@@ -67,14 +67,39 @@ pub struct Request {
     pub tokens: Tokens,
     /// `null` without a price.
     pub cost: Option<PricedCost>,
-    /// Length of each stage that took place, by the names of the request log.
-    pub stages: BTreeMap<Text, f64>,
+    pub stages: RequestStages,
     /// When chunks of the response arrived, since the start. Beyond 62 chunks, every second one is dropped, repeatedly.
     pub chunks_seconds: Vec<f64>,
     /// The first 8 stalls.
     pub stalls: Vec<ChunkStall>,
     /// Time in which the client did not read.
     pub client_blocked_seconds: f64,
+}
+
+/// Seconds in each stage, by the names of the request log. A stage that did not take place is absent.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default)]
+pub struct RequestStages {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admission: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upload: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_event: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_token: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decode: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail: Option<f64>,
 }
 
 /// Tokens by kind. `null` if unknown.
