@@ -396,6 +396,7 @@ export class World {
     if (this.groups.length) while (this.streams.size < wanted) this.#openStream(this.now);
     const number = Math.floor(this.now / 1000 / INTERVAL_SECONDS) - 1;
     const intervals = [];
+    const known = this.lastInterval;
     const newGroups = this.groups
       .filter((group) => group.intervals.size === 0 && this.lastInterval < number)
       .map(({ id, provider, model, route, tenant }) => ({ id, provider, model, route, tenant, variant: null }));
@@ -426,10 +427,18 @@ export class World {
         groups_left_out: this.scenario === 'calm' ? 2 : 0,
         gap_before_unix_ms: this.gapBefore,
         new_groups: newGroups,
+        new_burn_rates: this.#burnRates(known + 1),
         intervals,
       },
       streams: { changed: [...this.streams.values()].map((stream) => this.#view(stream)), ended },
     };
+  }
+
+  /** The burn rates of the intervals from `first` on; unknown without traffic. */
+  #burnRates(first) {
+    if (this.scenario === 'idle') return [];
+    const numbers = Array.from({ length: this.lastInterval - first + 1 }, (_, index) => first + index);
+    return numbers.map((number) => [number, this.scenario === 'incident' ? 2 + (number % 7) : 0.3]);
   }
 
   snapshot() {
@@ -455,6 +464,7 @@ export class World {
         last_interval: this.lastInterval,
         groups_left_out: this.scenario === 'calm' ? 2 : 0,
         gap_before_unix_ms: this.gapBefore,
+        burn_rates: this.#burnRates(this.firstInterval),
         groups: this.groups
           .filter(({ intervals }) => intervals.size > 0)
           .map(({ id, provider, model, route, tenant, intervals }) => ({

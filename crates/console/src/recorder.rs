@@ -12,6 +12,7 @@ use crate::document::{
 use crate::history::{
     self, ChunkSample, ClockChange, FinishedCall, Gauges, GroupId, GroupNames, History, Timeline,
 };
+use crate::now::highest_burn_rate;
 use crate::requests::{FinishedRequests, RequestQuery};
 use crate::seconds::seconds;
 use crate::sessions::{self, Sessions};
@@ -19,7 +20,7 @@ use crate::slos::BudgetConsumption;
 use crate::ticks::ChunkTicks;
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Call, Cost, MetricLabels, Record};
-use tokengauge_measure::slo::SloTracker;
+use tokengauge_measure::slo::{self, SloTracker};
 use tokengauge_measure::timing::{LiveSample, Stage};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::{Label, Name, OTHER};
@@ -149,9 +150,17 @@ impl Recorder {
         if current > self.gauged { Some(current - 1) } else { None }
     }
 
-    /// Records the requests in flight at the end of an interval.
-    pub fn record_gauges(&mut self, interval: u64, gauges: &FxHashMap<GroupNames, Gauges>) {
+    /// Records the requests in flight by group, and the highest burn rate, at the end of an interval.
+    pub fn record_gauges(
+        &mut self,
+        interval: u64,
+        gauges: &FxHashMap<GroupNames, Gauges>,
+        slos: &[slo::Reading],
+    ) {
         self.gauged = interval + 1;
+        if let Some(rate) = highest_burn_rate(slos) {
+            self.history.set_burn_rate(interval, rate);
+        }
         for (names, gauges) in gauges {
             if let Some(group) = self.history.group(names, interval)
                 && let Some(interval) = self.history.interval(group, interval)

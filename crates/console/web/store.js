@@ -13,8 +13,6 @@ const REPLACED = [
   'rate_limits',
   'streams_left_out',
 ];
-/** Seen burn rates for the sparkline, one per 5 s: the process keeps no history of them. */
-const BURN_RATES_KEPT = 180;
 /** Charts show at least this much time. */
 const LEAST_WINDOW_SECONDS = 120;
 
@@ -29,7 +27,8 @@ export class Store {
     this.streams = new Map();
     /** Ranges of intervals [first, last] that some process has reported, oldest first. */
     this.covered = [];
-    this.burnRates = [];
+    /** The highest burn rate at the end of an interval, by its number. */
+    this.burnRates = new Map();
     this.lastEventAt = null;
     this.restart = null;
   }
@@ -45,7 +44,6 @@ export class Store {
     this.at = data.at_unix_ms;
     this.clockOffset = data.at_unix_ms - Date.now();
     this.lastEventAt = performance.now();
-    this.#keepBurnRate();
     return true;
   }
 
@@ -92,6 +90,7 @@ export class Store {
     // After a restart, the values of the former process stay on the left of the gap.
     const earlier = restarted ? [...this.groups.values()] : [];
     this.groups = new Map(history.groups.map((group) => [group.id, { ...group, intervals: new Map(group.intervals) }]));
+    this.burnRates = new Map([...(restarted ? this.burnRates : []), ...history.burn_rates]);
     if (!restarted) this.covered = [];
     const byLabels = new Map([...this.groups.values()].map((group) => [labelsKey(group), group]));
     for (const old of earlier) {
@@ -123,6 +122,7 @@ export class Store {
     const history = data.history;
     if (history) {
       const known = this.lastInterval;
+      for (const [interval, rate] of history.new_burn_rates ?? []) this.burnRates.set(interval, rate);
       if (history.intervals?.length || history.new_groups?.length || history.last_interval !== known)
         this.#applyHistoryFields(history);
       for (const group of history.new_groups ?? [])
@@ -159,17 +159,10 @@ export class Store {
   #forget() {
     const oldest = this.lastInterval - Math.round(this.settings.window_seconds / this.intervalSeconds) + 1;
     this.covered = this.covered.filter(([, last]) => last >= oldest);
+    for (const interval of this.burnRates.keys()) if (interval < oldest) this.burnRates.delete(interval);
     for (const [id, group] of this.groups) {
       for (const interval of group.intervals.keys()) if (interval < oldest) group.intervals.delete(interval);
       if (group.intervals.size === 0) this.groups.delete(id);
     }
-  }
-
-  #keepBurnRate() {
-    const interval = Math.floor(this.at / 1000 / this.intervalSeconds);
-    const value = this.now?.worst_burn_rate?.burn_rate ?? null;
-    if (this.burnRates.at(-1)?.[0] === interval) this.burnRates.at(-1)[1] = value;
-    else this.burnRates.push([interval, value]);
-    if (this.burnRates.length > BURN_RATES_KEPT) this.burnRates.shift();
   }
 }

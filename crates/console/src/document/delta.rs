@@ -53,6 +53,8 @@ pub struct HistoryDelta {
     pub groups_left_out: u64,
     pub gap_before_unix_ms: Option<u64>,
     pub new_groups: Vec<NewGroup>,
+    /// Burn rates of the intervals after the former `last_interval`.
+    pub new_burn_rates: Vec<(u64, f64)>,
     /// Group, number and content of each interval that is new or has changed.
     pub intervals: Vec<(u64, u64, Arc<Interval>)>,
 }
@@ -155,6 +157,9 @@ impl HistoryDelta {
         let head = |it: &History| {
             (it.first_interval, it.last_interval, it.groups_left_out, it.gap_before_unix_ms)
         };
+        let known = old.burn_rates.last().map(|(interval, _)| *interval);
+        let is_unknown = |(interval, _): &&(u64, f64)| known.is_none_or(|known| *interval > known);
+        let new_burn_rates: Vec<_> = new.burn_rates.iter().filter(is_unknown).copied().collect();
         let is_same = new_groups.is_empty() && intervals.is_empty() && head(old) == head(new);
         (!is_same).then_some(Self {
             first_interval: new.first_interval,
@@ -162,6 +167,7 @@ impl HistoryDelta {
             groups_left_out: new.groups_left_out,
             gap_before_unix_ms: new.gap_before_unix_ms,
             new_groups,
+            new_burn_rates,
             intervals,
         })
     }
@@ -172,6 +178,8 @@ impl HistoryDelta {
         history.groups_left_out = self.groups_left_out;
         history.gap_before_unix_ms = self.gap_before_unix_ms;
         let first = self.first_interval;
+        history.burn_rates.extend(self.new_burn_rates);
+        history.burn_rates.retain(|(number, _)| *number >= first);
         for group in &mut history.groups {
             group.intervals.retain(|(number, _)| *number >= first);
         }

@@ -19,6 +19,9 @@ pub struct History {
     /// Before this instant nothing is known, because the process did not run. `null` if the whole window is known.
     pub gap_before_unix_ms: Option<u64>,
     pub groups: Vec<Group>,
+    /// Number of each interval, oldest first, and the highest burn rate of all SLOs and windows at its end. Intervals
+    /// without a burn rate are left out.
+    pub burn_rates: Vec<(u64, f64)>,
 }
 
 /// API calls with the same names, and their history.

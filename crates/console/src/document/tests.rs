@@ -48,6 +48,7 @@ fn history(first: u64, groups: &BTreeMap<u64, BTreeMap<u64, u64>>) -> History {
         groups_left_out: first % 2,
         gap_before_unix_ms: first.is_multiple_of(2).then_some(first),
         groups: groups.iter().map(group).collect(),
+        burn_rates: (first..first + WINDOW).filter(|it| it % 2 == 0).map(|it| (it, 1.5)).collect(),
     }
 }
 

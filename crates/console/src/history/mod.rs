@@ -8,7 +8,7 @@ mod timeline;
 pub use interval::{ChunkSample, FinishedCall, Gauges, RecordedInterval, add_stages};
 pub use timeline::{ClockChange, INTERVAL, Timeline, WINDOW_INTERVALS};
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -64,6 +64,8 @@ pub struct History {
     ids: FxHashMap<GroupNames, GroupId>,
     slots: Vec<GroupHistory>,
     created: u64,
+    /// The highest burn rate at the end of each interval that has one.
+    burn_rates: BTreeMap<u64, f64>,
     /// Groups that found no slot, and the interval in which they were last seen.
     left_out: FxHashMap<GroupNames, u64>,
 }
@@ -165,6 +167,11 @@ impl History {
                 groups_left_out: self.left_out.len() as u64,
                 gap_before_unix_ms: timeline.gap_before(first),
                 groups: Vec::new(),
+                burn_rates: self
+                    .burn_rates
+                    .range(first..current)
+                    .map(|(at, rate)| (*at, *rate))
+                    .collect(),
             },
             current: Vec::new(),
             elapsed: timeline.elapsed_in_interval(at),
@@ -188,8 +195,16 @@ impl History {
         reading
     }
 
+    /// Sets the highest burn rate at the end of an interval.
+    pub fn set_burn_rate(&mut self, interval: u64, rate: f64) {
+        self.burn_rates.insert(interval, rate);
+        self.burn_rates =
+            self.burn_rates.split_off(&(interval + 1).saturating_sub(WINDOW_INTERVALS));
+    }
+
     /// Forgets everything, because the clock was set back to the interval `current`.
     pub fn clear(&mut self, current: u64) {
+        self.burn_rates.clear();
         for group in &mut self.slots {
             group.former.clear();
             group.newest = RecordedInterval::new(current);

@@ -6,6 +6,7 @@ import { keys } from '../keys.js';
 import { link, set, VIEWS } from '../route.js';
 import { bins, groupBy, highestGauge, intervalsPerPoint, recent, wholeBins } from '../series.js';
 import { Empty, Info, Name, Sparkline, Value } from '../ui.js';
+import { hasCost } from './capacity.js';
 
 const VIEW_NAMES = Object.fromEntries(VIEWS);
 /** Sparklines, computed once per change of the history. */
@@ -18,7 +19,6 @@ function sparklines(store) {
   const range = wholeBins(window, perPoint);
   const groups = [...store.groups.values()];
   const line = (read) => bins(store, groups, range, perPoint, read);
-  const burnRates = new Map(store.burnRates);
   const lines = {
     requests_per_second: line((cell) => cell.rate('finished')),
     error_share: line((cell) => cell.errorShare()),
@@ -30,7 +30,7 @@ function sparklines(store) {
     queue_depth: highestGauge(store, groups, range, perPoint, 'queued'),
     stalled: highestGauge(store, groups, range, perPoint, 'stalled'),
     cost_per_hour: line((cell) => (cell.intervals.some((interval) => interval.cost) ? cell.rate('cost') * 3600 : null)),
-    worst_burn_rate: Array.from({ length: range[1] - range[0] + 1 }, (_, index) => burnRates.get(range[0] + index) ?? null),
+    worst_burn_rate: Array.from({ length: range[1] - range[0] + 1 }, (_, index) => store.burnRates.get(range[0] + index) ?? null),
   };
   const estimatedShare = recent(store, groups, 60).estimatedShare();
   cache = { version: store.historyVersion, last: window[1], lines: { ...lines, estimatedShare } };
@@ -133,7 +133,7 @@ function Tiles({ store }) {
       note: estimated ? `${percent(lines.estimatedShare)} estimated` : null,
     })}
     ${tile('in_flight', 'streams', count, { value: now.in_flight, unit: 'requests', note: 'now' })}
-    ${tile('cost_per_hour', 'cost', number, costPerHour(now.cost_per_hour))}
+    ${hasCost(store) && tile('cost_per_hour', 'cost', number, costPerHour(now.cost_per_hour))}
   </section>`;
 }
 

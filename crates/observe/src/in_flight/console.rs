@@ -63,7 +63,7 @@ impl InFlightRequests {
             group.queued += u64::from(request.is_queued());
             group.stalled += u64::from(request.is_stalled());
         }
-        console.record_gauges(interval, &gauges);
+        console.record_gauges(interval, &gauges, &consumers.slos.reading(at));
     }
 }
 

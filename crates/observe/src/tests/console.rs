@@ -1,6 +1,8 @@
 //! Tests of what the console gets, at literal timestamps.
 
-use super::{STREAMED, at, chunk, head, open, recording};
+use serde_json::Value;
+
+use super::{STREAMED, at, availability, chunk, head, open, recording};
 use crate::{InFlightRequests, ObserverSettings};
 use tokengauge_console::document::{Interval, Request};
 use tokengauge_console::requests::RequestQuery;
@@ -8,6 +10,7 @@ use tokengauge_console::{Recorder, RecorderReading, Settings};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, TimestampedEvent,
+    UpstreamFailure,
 };
 
 /// Unix time of the monotonic instant 0, at the start of an interval of the history.
@@ -124,6 +127,25 @@ fn gauges_are_those_at_the_end_of_the_interval() {
     assert_eq!(found, [(2, 1, 1), (1, 0, 1), (0, 0, 0)]);
 }
 
+/// A burn rate needs a covered window, of which the shortest has 5 minutes.
+#[test]
+fn the_highest_burn_rate_is_recorded_at_the_end_of_an_interval() {
+    const MINUTE: u64 = 60_000;
+    let mut scene = Scene::new();
+    scene.0.slos().replace(at(0), vec![availability()]);
+    for (id, millis) in [(1, 4 * MINUTE), (2, 5 * MINUTE)] {
+        scene.start(id, millis);
+        scene.token(id, millis + 200);
+        let ending = Ending::UpstreamFailed(UpstreamFailure::MidBody);
+        scene.report(id, millis + 300, ObserverEvent::End(ending), "");
+        scene.0.sweep(at(millis + 5_100));
+    }
+    let rates = scene.read(5 * MINUTE + 5_200).history.history.burn_rates;
+    let [(interval, rate)] = rates[..] else { panic!("{rates:?}") };
+    assert_eq!(interval - FIRST, 60);
+    assert!((rate - 100.0).abs() < 1e-6, "all failed, and 1 % may: {rate}");
+}
+
 #[test]
 fn a_request_has_ticks_stages_and_a_bounded_number_of_both() {
     let mut scene = Scene::new();
@@ -139,7 +161,8 @@ fn a_request_has_ticks_stages_and_a_bounded_number_of_both() {
     assert!((ticks[0] - 0.5).abs() < 1e-6 && ticks.is_sorted());
     let gap = ticks[1] - ticks[0];
     assert!(ticks.windows(2).all(|pair| (pair[1] - pair[0] - gap).abs() < 1e-6), "{ticks:?}");
-    let sum: f64 = request.stages.values().sum();
+    let stages = serde_json::to_value(&request.stages).unwrap();
+    let sum: f64 = stages.as_object().unwrap().values().filter_map(Value::as_f64).sum();
     assert!((sum - request.duration_seconds.unwrap()).abs() < 1e-4);
     let output = request.tokens.output.unwrap();
     assert_eq!((output.count, &*output.source), (1_000, "counted"));

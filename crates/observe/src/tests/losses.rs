@@ -6,7 +6,6 @@ use std::sync::mpsc;
 use super::*;
 use crate::backlog::{Backlog, DrainContext};
 use crate::tee::{self, ObservationChannel};
-use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_telemetry::MetricsReader;
 use tokengauge_types::tcp::TcpConnection;
 
@@ -27,20 +26,12 @@ impl Late {
         let (instruments, reader) = Instruments::new(&settings, limits, readings);
         let (sender, records) = mpsc::channel();
         let record = Box::new(move |record: &Record| sender.send(record.clone()).unwrap());
-        let availability = Objective {
-            name: Label::from_trusted("availability"),
-            indicator: Sli::Availability,
-            target: 0.99,
-            window: Duration::from_secs(86_400),
-            scope: Scope::default(),
-            counting: CountingRules::default(),
-        };
         let limiter = Arc::new(CardinalityLimiter::new(limits, []));
         let sinks = Sinks { instruments, record };
         Self {
             channel: Arc::new(ObservationChannel::new(config)),
             requests: InFlightRequests::new(
-                ObserverSettings::with_objectives(vec![availability]),
+                ObserverSettings::with_objectives(vec![availability()]),
                 limiter,
                 sinks,
             ),

@@ -26,6 +26,7 @@ use tokengauge_llm::count::{Source, Tokenizers};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::{ChoiceStatus, Completeness, Outcome, Record};
+use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_measure::timing::LiveSample;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
@@ -202,6 +203,18 @@ pub(super) fn usage(output: u64, reasoning: u64) -> String {
         r#"{{"id":"chatcmpl-1","choices":[],"usage":{{"prompt_tokens":9,"completion_tokens":{output},"total_tokens":{},"completion_tokens_details":{{"reasoning_tokens":{reasoning}}}}}}}"#,
         9 + output
     )
+}
+
+/// 99 % of all calls within a day succeed.
+fn availability() -> Objective {
+    Objective {
+        name: Label::from_trusted("availability"),
+        indicator: Sli::Availability,
+        target: 0.99,
+        window: Duration::from_secs(86_400),
+        scope: Scope::default(),
+        counting: CountingRules::default(),
+    }
 }
 
 fn ms(millis: u64) -> Option<Duration> {
