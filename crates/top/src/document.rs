@@ -217,6 +217,22 @@ pub struct Stream {
     pub idle_seconds: Option<f64>,
     pub stalled: Option<bool>,
     pub waiting_for: Option<Text>,
+    #[serde(deserialize_with = "or_default")]
+    pub stages: Stages,
+}
+
+/// Seconds in each stage so far.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, serde::Serialize)]
+#[serde(default)]
+pub struct Stages {
+    pub admission: f64,
+    pub connect: f64,
+    pub upload: f64,
+    pub headers: f64,
+    pub first_token: f64,
+    pub reasoning: f64,
+    pub decode: f64,
+    pub tail: f64,
 }
 
 /// The calls of one conversation.

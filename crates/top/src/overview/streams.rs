@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Reachable;
-use crate::document;
+use crate::document::{self, Stages};
 use crate::text::Text;
 
 /// A request in flight.
@@ -21,6 +21,7 @@ pub struct Stream {
     pub tokens: Option<u64>,
     pub output_tokens_per_second: Option<f64>,
     pub idle_seconds: Option<f64>,
+    pub stages: Stages,
 }
 
 /// What a request does now, the worst first.
@@ -94,5 +95,6 @@ fn row(process: Text, stream: &document::Stream) -> Stream {
         tokens: stream.tokens,
         output_tokens_per_second: stream.output_tokens_per_second,
         idle_seconds: stream.idle_seconds,
+        stages: stream.stages,
     }
 }

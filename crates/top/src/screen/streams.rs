@@ -4,6 +4,7 @@ use super::Context;
 use super::canvas::{Canvas, Piece, Tone, plain};
 use super::models::name;
 use super::table::{self, Column, Key, Width};
+use crate::document::Stages;
 use crate::format::{count, rate, seconds};
 use crate::overview::{Overview, Phase, Stream};
 use crate::ui::Ui;
@@ -16,7 +17,10 @@ pub fn draw(canvas: &mut Canvas<'_>, overview: &Overview, ui: &Ui, context: &Con
     table::draw(canvas, &COLUMNS, &overview.streams, ui, context);
 }
 
-const COLUMNS: [Column<Stream>; 11] = [
+/// Letters of the bar of stages.
+const BAR_WIDTH: usize = 10;
+
+const COLUMNS: [Column<Stream>; 12] = [
     Column {
         title: "PHASE",
         width: Width::Text(14, 14),
@@ -67,6 +71,13 @@ const COLUMNS: [Column<Stream>; 11] = [
         key: |it| Key::Number(it.idle_seconds),
     },
     Column {
+        title: "STAGES",
+        width: Width::Text(BAR_WIDTH, BAR_WIDTH),
+        rank: 4,
+        cell: |it, _| stages(&it.stages),
+        key: |_| Key::Number(None),
+    },
+    Column {
         title: "ROUTE",
         width: Width::Text(8, 20),
         rank: 4,
@@ -95,6 +106,33 @@ const COLUMNS: [Column<Stream>; 11] = [
         key: |it| Key::Text(Some(it.process.to_string())),
     },
 ];
+
+/// Returns a bar of the stages so far: one letter per tenth of the time, explained in the help.
+fn stages(stages: &Stages) -> Piece {
+    let Stages { admission, connect, upload, headers, first_token, reasoning, decode, tail } =
+        *stages;
+    let parts = [
+        ('q', admission),
+        ('c', connect),
+        ('u', upload),
+        ('w', headers + first_token),
+        ('r', reasoning),
+        ('d', decode),
+        ('t', tail),
+    ];
+    let whole: f64 = parts.iter().map(|(_, seconds)| seconds.max(0.0)).sum();
+    if whole.is_nan() || whole <= 0.0 {
+        return plain("–");
+    }
+    let mut bar = String::with_capacity(BAR_WIDTH);
+    let mut until = 0.0;
+    for (letter, seconds) in parts {
+        until += seconds.max(0.0) / whole * BAR_WIDTH as f64;
+        let missing = (until.round() as usize).min(BAR_WIDTH).saturating_sub(bar.len());
+        bar.extend(std::iter::repeat_n(letter, missing));
+    }
+    plain(bar)
+}
 
 fn phase(stream: &Stream, _: &Context) -> Piece {
     let tone = match stream.phase {
