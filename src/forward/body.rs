@@ -17,6 +17,7 @@ use super::http1::Http1Connection;
 use super::http2::StreamPermit;
 use super::limiter::Permit;
 use super::pool::Pool;
+use super::upstream::Upstream;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{Ending, TimedResponse, TimeoutKind};
@@ -36,7 +37,7 @@ enum BodySource {
     /// Written by the proxy.
     Local(Option<Bytes>),
     /// A body that is read from an upstream.
-    Upstream { incoming: Incoming, connection: ConnectionShare },
+    Upstream { incoming: Incoming, connection: ConnectionShare, upstream: Arc<Upstream> },
 }
 
 /// What the response body owns of its upstream connection until the body is complete.
@@ -82,12 +83,13 @@ impl RelayBody {
     pub(super) fn upstream(
         incoming: Incoming,
         mut connection: ConnectionShare,
+        upstream: Arc<Upstream>,
         permit: Option<Permit>,
     ) -> Self {
         if incoming.is_end_stream() {
             connection.release();
         }
-        let source = BodySource::Upstream { incoming, connection };
+        let source = BodySource::Upstream { incoming, connection, upstream };
         Self { source, timers: None, _permit: permit }
     }
 
@@ -156,9 +158,9 @@ impl Body for RelayBody {
 
 impl BodySource {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let (incoming, connection) = match self {
+        let (incoming, connection, upstream) = match self {
             Self::Local(body) => return Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-            Self::Upstream { incoming, connection } => (incoming, connection),
+            Self::Upstream { incoming, connection, upstream } => (incoming, connection, upstream),
         };
         let polled = match connection {
             ConnectionShare::Http1(connection, _) => {
@@ -171,7 +173,11 @@ impl BodySource {
         let is_complete = match &polled {
             Poll::Ready(None) => true,
             Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || incoming.is_end_stream(),
-            Poll::Ready(Some(Err(_))) | Poll::Pending => false,
+            Poll::Ready(Some(Err(_))) => {
+                upstream.log_broken_body(clock::now());
+                false
+            }
+            Poll::Pending => false,
         };
         if is_complete {
             connection.release();

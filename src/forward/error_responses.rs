@@ -26,10 +26,12 @@ pub enum ErrorKind {
     ServerError,
     /// Status 429.
     RateLimited,
+    /// A response that ended before its body was complete.
+    BrokenBody,
 }
 
 impl ErrorKind {
-    const ALL: [Self; 2] = [Self::ServerError, Self::RateLimited];
+    const ALL: [Self; 3] = [Self::ServerError, Self::RateLimited, Self::BrokenBody];
 
     const fn of(status: StatusCode) -> Option<Self> {
         match status.as_u16() {
@@ -43,6 +45,7 @@ impl ErrorKind {
         match self {
             Self::ServerError => "5xx",
             Self::RateLimited => "429",
+            Self::BrokenBody => "broken",
         }
     }
 }
@@ -99,6 +102,12 @@ impl ErrorResponses {
         let must_count = kind.is_some() || self.is_failing.load(Ordering::Relaxed);
         let transitions = must_count.then(|| self.count(kind, now(), before));
         transitions.into_iter().flatten().flatten()
+    }
+
+    /// Records that a response ended before its body was complete. [`record`](Self::record) has counted its status.
+    pub fn record_broken_body(&self, at: MonotonicInstant) -> impl Iterator<Item = Transition> {
+        let before = self.responses.load(Ordering::Relaxed).saturating_sub(1);
+        self.count(Some(ErrorKind::BrokenBody), at, before).into_iter().flatten()
     }
 
     fn count(
@@ -224,6 +233,23 @@ mod tests {
         assert_eq!(lines_of_half, [(10, line(false, 10, 6, 11))]);
         let fifth = |second: u64| (second, if second.is_multiple_of(5) { 502 } else { 200 });
         assert_eq!(lines((0..600).map(half).chain((600..1_200).map(fifth))), lines_of_half);
+    }
+
+    #[test]
+    fn broken_bodies_have_lines_although_their_status_is_200() {
+        let log = ErrorResponses::default();
+        let mut lines = Vec::new();
+        for second in 0..600 {
+            let at = MonotonicInstant::from_secs(second);
+            lines.extend(log.record(StatusCode::OK, || at));
+            if (100..400).contains(&second) {
+                lines.extend(log.record_broken_body(at));
+            }
+        }
+        let [start, end] = lines.as_slice() else { panic!("{lines:?}") };
+        let expected = Transition { kind: ErrorKind::BrokenBody, ..line(false, 10, 11, 11) };
+        assert_eq!(*start, expected);
+        assert_eq!((end.kind, end.is_end, end.errors), (ErrorKind::BrokenBody, true, 300));
     }
 
     #[test]

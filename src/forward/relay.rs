@@ -431,7 +431,7 @@ impl ForwardAttempt {
                 .map(|_| RelayBody::local(Bytes::new()));
         }
         headers::rewrite_response(response, false)
-            .map(|body| RelayBody::upstream(body, connection, permit))
+            .map(|body| RelayBody::upstream(body, connection, upstream, permit))
             .map(|body| body.with_timeouts(limits, &observer))
     }
 }

@@ -60,9 +60,17 @@ impl Upstream {
         if let Some(Outage { start, failed }) = self.health.outages.record_response() {
             self_telemetry::upstream_recovered(name, &self.address(), now() - start, failed);
         }
-        for Transition { kind, is_end, duration, errors, responses } in
-            self.health.error_responses.record(status, now)
-        {
+        self.log_transitions(self.health.error_responses.record(status, now));
+    }
+
+    /// Records a response whose body ended early, after [`log_response`](Self::log_response).
+    pub(super) fn log_broken_body(&self, at: MonotonicInstant) {
+        self.log_transitions(self.health.error_responses.record_broken_body(at));
+    }
+
+    fn log_transitions(&self, transitions: impl Iterator<Item = Transition>) {
+        let name = self.health.name();
+        for Transition { kind, is_end, duration, errors, responses } in transitions {
             let counts = ErrorResponseCounts { status: kind.as_str(), duration, errors, responses };
             match is_end {
                 false => self_telemetry::error_responses_started(name, &self.address(), counts),

@@ -138,3 +138,19 @@ pub fn fill(path: &str) {
 
 /// `O_NONBLOCK` of Linux.
 const NON_BLOCKING: i32 = 0o4000;
+
+/// The upstream's status is 200, so that no error response is logged.
+#[tokio::test]
+async fn responses_that_break_off_have_one_line() {
+    let backend = Backend::start().await;
+    let process =
+        Process::start(&["--upstream", &format!("http://{}", backend.address)], &[]).await;
+    for _ in 0..12 {
+        let (mut client, upstream) = open(&process, &backend, CALL).await;
+        drop(upstream);
+        client.read_to_end().await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    let log = process.logged(&["upstream returns errors", "broken"]).await;
+    assert_eq!(log.matches("upstream returns errors").count(), 1, "{log}");
+}

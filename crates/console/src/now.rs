@@ -122,11 +122,6 @@ fn times(histogram: &Histogram) -> Option<TimePercentiles> {
     })
 }
 
-/// Returns the highest burn rate of all SLOs and windows.
-pub fn highest_burn_rate(slos: &[slo::Reading]) -> Option<f64> {
-    slos.iter().flat_map(|reading| reading.burn).flatten().reduce(f64::max)
-}
-
 fn worst_burn_rate(slos: &[slo::Reading]) -> Option<BurnRate> {
     let of = |reading: &slo::Reading| {
         let rates = BURN_WINDOWS.iter().zip(reading.burn);

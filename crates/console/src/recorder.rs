@@ -12,7 +12,6 @@ use crate::document::{
 use crate::history::{
     self, ChunkSample, ClockChange, FinishedCall, Gauges, GroupId, GroupNames, History, Timeline,
 };
-use crate::now::highest_burn_rate;
 use crate::requests::{FinishedRequests, RequestQuery};
 use crate::seconds::seconds;
 use crate::sessions::{self, Sessions};
@@ -309,6 +308,11 @@ fn tokens(call: &Call) -> Tokens {
 fn priced(cost: &Cost) -> PricedCost {
     let source = if cost.source == Source::Reported { "computed" } else { "estimated" };
     PricedCost { amount: cost.amount, currency: cost.currency.shared(), source: source.into() }
+}
+
+/// Returns the highest burn rate of all SLOs and windows.
+fn highest_burn_rate(slos: &[slo::Reading]) -> Option<f64> {
+    slos.iter().flat_map(|reading| reading.burn).flatten().reduce(f64::max)
 }
 
 fn stages(record: &Record) -> RequestStages {
