@@ -3,6 +3,8 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "structure/errors.rs"]
+mod errors;
 #[path = "structure/imports.rs"]
 mod imports;
 #[path = "structure/names.rs"]
@@ -109,6 +111,19 @@ fn no_import_cycle_between_files() {
 }
 
 /// A file without a `mod` line is not compiled, and its tests do not run.
+#[test]
+fn no_error_prints_its_source() {
+    let mut problems = Vec::new();
+    for file in ["src", "crates"].iter().flat_map(|folder| rust_files(&root().join(folder))) {
+        let text = fs::read_to_string(&file).unwrap();
+        problems.extend(errors::printed_sources(file.strip_prefix(root()).unwrap(), &text));
+    }
+    assert!(
+        problems.is_empty(),
+        "remove the source from the message, or the attribute: {problems:#?}"
+    );
+}
+
 #[test]
 fn every_file_is_declared() {
     let mut undeclared = Vec::new();

@@ -102,8 +102,8 @@ pub struct ShutdownOutcome {
 pub enum StartError {
     #[error(transparent)]
     Listen(#[from] tokengauge_listen::ListenError),
-    #[error("admin port: {0}")]
-    Admin(tokengauge_listen::ListenError),
+    #[error("admin port")]
+    Admin(#[source] tokengauge_listen::ListenError),
     #[error(transparent)]
     Upstream(#[from] forward::SetupError),
     #[error(transparent)]
@@ -116,8 +116,8 @@ pub enum StartError {
     Scrape(#[from] scrape::ScraperStartError),
     #[error(transparent)]
     Budgets(#[from] slo_state::SloStateError),
-    #[error("cannot start the observer thread: {0}")]
-    Observer(std::io::Error),
+    #[error("cannot start the observer thread")]
+    Observer(#[source] std::io::Error),
 }
 
 impl App {

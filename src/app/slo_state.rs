@@ -17,6 +17,7 @@ use tokengauge_measure::slo::{CorruptState, Objective, Restored, Scope, SloState
 use tokengauge_observe::{InFlightRequests, Observer};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
+use tokengauge_types::error::WithCauses;
 use tokengauge_types::label::{Dimension, Label};
 
 /// Interval between two writes. A crash loses the data of at most one interval, and a clean shutdown loses nothing.
@@ -45,18 +46,18 @@ const MODE: u32 = 0o640;
 pub enum SloStateError {
     #[error("slo_state: {0} is not a regular file; write the path of one")]
     NotAFile(PathBuf),
-    #[error("slo_state: {0} is invalid ({1}) and cannot be renamed: {2}; move it away")]
+    #[error("slo_state: {0} is invalid ({reason}) and cannot be renamed: {2}; move it away", reason = WithCauses(.1))]
     CannotRename(PathBuf, Rejection, io::Error),
-    #[error("slo_state: cannot write {0}: {1}")]
-    Unwritable(PathBuf, io::Error),
-    #[error("slo_state: cannot start the writer thread: {0}")]
-    Thread(io::Error),
+    #[error("slo_state: cannot write {0}")]
+    Unwritable(PathBuf, #[source] io::Error),
+    #[error("slo_state: cannot start the writer thread")]
+    Thread(#[source] io::Error),
 }
 
 /// Why a file is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Rejection {
-    #[error("cannot read the file: {0}")]
+    #[error("cannot read the file")]
     Unreadable(#[from] io::Error),
     #[error("larger than {MAX_BYTES} bytes")]
     TooLarge,
@@ -66,7 +67,7 @@ pub enum Rejection {
     Version(String),
     #[error("wrong checksum; the file was truncated or modified")]
     Damaged,
-    #[error("invalid content: {0}")]
+    #[error("invalid content")]
     InvalidJson(#[from] serde_json::Error),
     #[error(transparent)]
     Malformed(#[from] CorruptState),
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn explains_why_a_file_is_rejected() {
-        let message = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
+        let message = |bytes: &[u8]| WithCauses(&decode(bytes).unwrap_err()).to_string();
         let text = String::from_utf8(encode(&state(7)).unwrap()).unwrap();
         assert!(message(b"").contains("not written by this program"));
         assert!(message(&vec![b'x'; 1_000]).contains("not written by this program"));

@@ -169,7 +169,7 @@ fn parse_confidence(text: &str) -> Result<f64, String> {
 /// completely.
 pub(super) fn run(args: Args) -> ExitCode {
     evaluate(args).unwrap_or_else(|error| {
-        write_stderr(error);
+        write_stderr(format!("{error:#}"));
         ExitCode::from(NO_REPORT)
     })
 }

@@ -13,6 +13,7 @@ use crate::config::{self, Config, ConfigWatcher, Otlp, RunArgs};
 use tokengauge_listen::Workers;
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
+use tokengauge_types::error::WithCauses;
 
 /// Maximum number of worker threads. One thread forwards tens of thousands of chunks per second.
 const MAX_WORKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
@@ -196,7 +197,7 @@ fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
                 Ok(()) => {
                     return self_telemetry::config_reloaded(&need_restart);
                 }
-                Err(problem) => problem.to_string(),
+                Err(problem) => WithCauses(&problem).to_string(),
             }
         }
         Err(errors) => errors.to_string(),

@@ -9,6 +9,7 @@ use super::{Config, file};
 use crate::forward;
 use tokengauge_listen::validity::{Validity, now, rfc3339};
 use tokengauge_listen::{ListenerConfig, Tls};
+use tokengauge_types::error::WithCauses;
 
 /// How long before its expiry a certificate causes a warning. ACME clients and cert-manager renew certificates of 90 days
 /// after 60 days, so a certificate with less time left was not renewed.
@@ -48,7 +49,7 @@ fn verify_listeners(file: &File, listeners: &[ListenerConfig], errors: &mut Erro
             Err(error) => {
                 let is_key = tls.key.display().to_string() == error.file();
                 let key = if is_key { "tls.key" } else { "tls.certificate" };
-                errors.add_key(written.node, key, error.to_string());
+                errors.add_key(written.node, key, WithCauses(&error).to_string());
             }
         }
     }

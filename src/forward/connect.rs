@@ -32,8 +32,8 @@ pub enum SetupError {
     Host(String, String),
     #[error("upstream {0}: cannot read certificates from {1}: {2}")]
     CaFile(String, String, String),
-    #[error("upstream {0}: cannot set up TLS: {1}")]
-    Tls(String, rustls::Error),
+    #[error("upstream {0}: cannot set up TLS")]
+    Tls(String, #[source] rustls::Error),
 }
 
 /// Why a connection cannot be opened.

@@ -58,10 +58,10 @@ pub type Sink = Box<dyn Fn(&Label, Result<EngineReading, ScrapeResult>) + Send +
 /// Why endpoints cannot be scraped.
 #[derive(Debug, thiserror::Error)]
 pub enum ScraperStartError {
-    #[error("upstream {0}: metrics: {1}")]
-    Setup(Label, SetupError),
-    #[error("cannot start the scrape thread: {0}")]
-    Thread(io::Error),
+    #[error("upstream {0}: metrics")]
+    Setup(Label, #[source] SetupError),
+    #[error("cannot start the scrape thread")]
+    Thread(#[source] io::Error),
 }
 
 /// Scrapes all endpoints, each at its own interval. Dropping this value stops all scrapes.

@@ -7,6 +7,7 @@ use crate::inject::{
     self, Change, ClusterObject, InjectionContext, NoChange, Outcome, Settings, SkipReason,
 };
 use crate::yaml::{self, Document};
+use tokengauge_types::error::WithCauses;
 
 /// A manifest file in YAML or JSON, with one or several documents.
 #[derive(Debug)]
@@ -188,7 +189,7 @@ impl ChangedManifests {
             }
             Err(error) => {
                 self.refused += 1;
-                self.messages.push(format!("{file}:{first_line}: refused: {error}"));
+                self.messages.push(format!("{file}:{first_line}: refused: {}", WithCauses(&error)));
             }
         }
     }

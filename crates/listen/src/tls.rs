@@ -15,8 +15,8 @@ use super::validity::Validity;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("cannot read {0}: {1}")]
-    Read(String, pem::Error),
+    #[error("cannot read {0}")]
+    Read(String, #[source] pem::Error),
     #[error("{0} is not a regular file")]
     NotAFile(String),
     #[error("{0} contains no {1} in PEM format; check the path and the content of the file")]
@@ -25,7 +25,7 @@ pub enum TlsError {
         "{file} contains a {found} but no {expected}; if the two files are swapped, exchange their paths"
     )]
     Swapped { file: String, found: &'static str, expected: &'static str },
-    #[error("the certificate {certificate} and the key {key} cannot be used: {source}")]
+    #[error("the certificate {certificate} and the key {key} cannot be used")]
     Unusable { certificate: String, key: String, source: rustls::Error },
 }
 

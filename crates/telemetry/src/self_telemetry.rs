@@ -9,10 +9,12 @@
 //!
 //! No field contains a credential, or text of a prompt or response.
 
+use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
 use tokengauge_measure::record::Record;
+use tokengauge_types::error::WithCauses;
 use tokengauge_types::label::Name;
 use tokengauge_types::url::redact_urls;
 use tracing::{error, info, warn};
@@ -161,7 +163,8 @@ pub fn config_reload_failed(errors: &str) {
 }
 
 /// A changed certificate or key of a listener cannot be used. The previous certificate stays in use.
-pub fn certificate_reload_failed(error: &dyn std::error::Error) {
+pub fn certificate_reload_failed(error: &(dyn Error + 'static)) {
+    let error = WithCauses(error);
     error!(%error, "certificate reload failed, the previous certificate stays in force");
 }
 
@@ -231,8 +234,8 @@ pub fn slo_state_restored(objectives: usize, down: Duration, set_back: Option<Du
 }
 
 /// The SLO state file cannot be used and was renamed to `aside`, so error budgets start empty.
-pub fn slo_state_rejected(problem: &dyn std::error::Error, aside: &Path) {
-    let aside = aside.display();
+pub fn slo_state_rejected(problem: &(dyn Error + 'static), aside: &Path) {
+    let (problem, aside) = (WithCauses(problem), aside.display());
     warn!(%problem, %aside, "SLO state file rejected and renamed, error budgets start empty");
 }
 

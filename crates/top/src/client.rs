@@ -37,7 +37,7 @@ pub enum ClientError {
     Connect(std::io::Error),
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    #[error("the connection failed: {0}")]
+    #[error("the connection failed")]
     Connection(#[from] hyper::Error),
     #[error("the connection was closed")]
     Closed,
@@ -45,11 +45,11 @@ pub enum ClientError {
     Status(StatusCode, Text),
     #[error("the response is larger than {} MiB", MAX_BYTES >> 20)]
     TooLarge,
-    #[error("the response is not the expected JSON: {0}")]
+    #[error("the response is not the expected JSON")]
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Lost(#[from] LostEvents),
-    #[error("the request is invalid: {0}")]
+    #[error("the request is invalid")]
     Request(#[from] http::Error),
 }
 

@@ -14,6 +14,7 @@ use crate::document::{LostEvents, Snapshot};
 use crate::overview::{Failure, Overview, Source};
 use crate::text::Text;
 use tokengauge_types::clock;
+use tokengauge_types::error::WithCauses;
 
 /// Maximum number of processes. Each has a task and a document of up to some megabytes.
 pub const MAX_PROCESSES: usize = 64;
@@ -72,7 +73,9 @@ pub async fn read_once(targets: &Targets) -> Overview {
             Ok((address, Ok(snapshot))) => {
                 sources.push(Source { address, snapshot: Some(snapshot), failure: None });
             }
-            Ok((address, Err(error))) => sources.push(failed(address, &error.to_string())),
+            Ok((address, Err(error))) => {
+                sources.push(failed(address, &WithCauses(&error).to_string()))
+            }
             // A task that panicked. The others are shown.
             Err(_) => {}
         }
@@ -309,7 +312,7 @@ async fn follow_process(shared: Arc<Mutex<Shared>>, client: Client) {
             // The next attempt reads the whole document.
             Err(ClientError::Lost(_)) => {}
             Err(error) => {
-                lock(&shared).fail(&address, &error.to_string());
+                lock(&shared).fail(&address, &WithCauses(&error).to_string());
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }

@@ -5,6 +5,7 @@
 
 pub mod bounded;
 pub mod clock;
+pub mod error;
 pub mod event;
 pub mod label;
 pub mod notifier;

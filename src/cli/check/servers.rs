@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{Config, ExportProtocol, Proxies};
 use crate::forward::{ConnectError, Protocol, Upstream, UpstreamConfig};
+use tokengauge_types::error::WithCauses;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::label::Label;
 
@@ -69,7 +70,7 @@ fn servers(config: &Config) -> Vec<(String, UpstreamConfig)> {
 
 /// Opens a connection and closes it. Returns how long the steps took, or which step failed.
 async fn attempt(server: UpstreamConfig) -> Result<String, String> {
-    let upstream = Upstream::new(server).map_err(|error| error.to_string())?;
+    let upstream = Upstream::new(server).map_err(|error| WithCauses(&error).to_string())?;
     let timed_out = || format!("no connection within {TIMEOUT:?}");
     match tokio::time::timeout(TIMEOUT, upstream.try_connection()).await {
         Ok(Ok(timings)) => Ok(describe(&timings)),

@@ -20,6 +20,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
+use tokengauge_types::error::WithCauses;
 
 /// Directory in which the kubelet mounts the pod's credentials for the Kubernetes API.
 pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -115,14 +116,14 @@ impl ApiClient {
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::AUTHORIZATION, format!("Bearer {}", token.trim()))
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| failed(chain(&error)))?;
+            .map_err(|error| failed(WithCauses(&error).to_string()))?;
         let client = self.client()?;
         let exchange = async {
             let response = client.request(http_request).await;
-            let response = response.map_err(|error| failed(chain(&error)))?;
+            let response = response.map_err(|error| failed(WithCauses(&error).to_string()))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
-            let body = body.map_err(|error| failed(chain(&*error)))?;
+            let body = body.map_err(|error| failed(WithCauses(&*error).to_string()))?;
             Ok::<_, ApiError>((status, body.to_bytes()))
         };
         let (status, body) = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
@@ -150,7 +151,7 @@ impl ApiClient {
             return Ok(client.clone());
         }
         let client = https_client(&pem).map_err(|error| {
-            format!("no usable CA certificate in {}: {}", path.display(), chain(&*error))
+            format!("no usable CA certificate in {}: {}", path.display(), WithCauses(&*error))
         })?;
         *cached = Some((pem, client.clone()));
         Ok(client)
@@ -182,17 +183,6 @@ fn https_client(ca: &[u8]) -> Result<HttpsClient, Box<dyn StdError + Send + Sync
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
-}
-
-/// Formats an error with all its causes. The message of a hyper error alone is only "client error (Connect)".
-fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

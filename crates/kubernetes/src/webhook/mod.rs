@@ -62,7 +62,7 @@ pub enum CertificateSource {
 pub enum Error {
     #[error(transparent)]
     Listen(#[from] tokengauge_listen::ListenError),
-    #[error("cannot configure TLS: {0}")]
+    #[error("cannot configure TLS")]
     Tls(#[from] rustls::Error),
 }
 

@@ -24,6 +24,7 @@ use super::certificate::{CertificateResolver, ServingCertificate};
 use super::metrics::{API_FAILURES, BUNDLES, CERTIFICATES, Metrics};
 use super::self_signed::{self, ServiceName, StoredCertificates};
 use tokengauge_listen::validity::now;
+use tokengauge_types::error::WithCauses;
 
 /// Configuration of self-signed certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -65,7 +66,7 @@ pub async fn run(
             continue;
         };
         rotator.metrics.count(&API_FAILURES, "");
-        let problem = error.to_string();
+        let problem = WithCauses(&*error).to_string();
         if last_failure.as_ref().is_none_or(|(last, _)| *last != problem) {
             tracing::error!(problem, "certificate check failed, will retry");
         }

@@ -71,7 +71,7 @@ impl std::fmt::Debug for StoredCertificates {
 
 /// Reason why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot issue a certificate: {0}")]
+#[error("cannot issue a certificate")]
 pub struct Error(#[from] rcgen::Error);
 
 /// Reason for issuing new certificates.

@@ -129,7 +129,7 @@ pub enum YamlError {
         "line {line}: the aliases up to here expand to more than {limit} bytes; write the values out"
     )]
     AliasExpansion { line: usize, limit: usize },
-    #[error("the patch does not fit the document: {0}")]
+    #[error("the patch does not fit the document")]
     Patch(#[from] json_patch::PatchError),
     #[error("unsupported patch operation at {path:?}; only add, replace and remove are supported")]
     UnsupportedOperation { path: String },

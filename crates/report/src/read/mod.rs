@@ -114,10 +114,10 @@ pub struct Log {
 
 /// Error for a file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read {path}: {error}", path = path.display())]
+#[error("cannot read {path}", path = path.display())]
 pub struct ReadError {
     path: PathBuf,
-    error: io::Error,
+    source: io::Error,
 }
 
 /// Reads the files of `request` in order. The path `-` is standard input. A file with the same content as an earlier
@@ -166,7 +166,7 @@ fn open(file: &File, duplicate: Option<Duplicate>) -> Result<(File, Content), Re
         Some(duplicate) => Content::Duplicate(duplicate),
         None => Content::New(
             Source::open(&file.path)
-                .map_err(|error| ReadError { path: file.path.clone(), error })?,
+                .map_err(|source| ReadError { path: file.path.clone(), source })?,
         ),
     };
     Ok((file.clone(), content))

@@ -24,7 +24,7 @@ const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Why TLS to the collector cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("{path}: {source}")]
+    #[error("cannot read {path}")]
     Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{path}: no usable PEM certificate or key: {problem}")]
     Malformed { path: PathBuf, problem: String },
@@ -32,7 +32,7 @@ pub enum TlsError {
         "a client certificate needs its key and a key its certificate; set both OTEL_EXPORTER_OTLP_CLIENT_KEY and OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
     )]
     IncompleteIdentity,
-    #[error("unusable client certificate or key: {0}")]
+    #[error("unusable client certificate or key")]
     Identity(#[from] rustls::Error),
 }
 

@@ -31,6 +31,7 @@ use crate::otlp::dialer::Dialer;
 use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
 use crate::self_telemetry;
 use tokengauge_types::clock::{self, WallTime};
+use tokengauge_types::error::WithCauses;
 
 /// Number of retries after the first attempt, as in the SDK's exporters. The first retry waits 100 ms, and each further
 /// retry waits twice as long as the previous one.
@@ -346,22 +347,14 @@ async fn post(
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = endpoint.clone();
     *request.headers_mut() = headers.clone();
-    let response = client.send(request).await.map_err(|error| {
-        ExportError::temporary(format!("no response: {}", with_causes(&*error)))
-    })?;
+    let response = client
+        .send(request)
+        .await
+        .map_err(|error| ExportError::temporary(format!("no response: {}", WithCauses(&*error))))?;
     if response.status().is_success() {
         return Ok(response.into_body());
     }
     Err(http_failure(response.status(), response.headers()))
-}
-
-/// Returns the messages of an error and of its causes. The HTTP client's error has only the message "client error
-/// (Connect)". The reason, such as a refused connection, is the message of a cause.
-fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    let mut messages: Vec<String> = causes.map(ToString::to_string).collect();
-    messages.dedup();
-    messages.join(": ")
 }
 
 fn http_failure(status: StatusCode, headers: &HeaderMap) -> ExportError {
@@ -393,7 +386,7 @@ async fn call(
     path: PathAndQuery,
     body: Bytes,
 ) -> Result<Bytes, ExportError> {
-    client.ready().await.map_err(|error| ExportError::temporary(with_causes(&error)))?;
+    client.ready().await.map_err(|error| ExportError::temporary(WithCauses(&error).to_string()))?;
     let mut request = Request::new(body);
     *request.metadata_mut() = metadata.clone();
     match client.unary(request, path, BytesCodec).await {
@@ -426,7 +419,7 @@ fn grpc_failure(status: &Status) -> ExportError {
     };
     let mut message = format!("gRPC status {:?}: {}", status.code(), status.message());
     if let Some(cause) = status.source() {
-        message = format!("{message}: {}", with_causes(cause));
+        message = format!("{message}: {}", WithCauses(cause));
     }
     ExportError::Failed { message, retry_after }
 }

@@ -60,10 +60,10 @@ pub struct RequestLog {
 /// Why the log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestLogError {
-    #[error("request_log: cannot open {path}: {problem}", path = path.display())]
-    Open { path: PathBuf, problem: io::Error },
-    #[error("request_log: cannot start the thread: {0}")]
-    Thread(io::Error),
+    #[error("request_log: cannot open {path}", path = path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("request_log: cannot start the thread")]
+    Thread(#[source] io::Error),
 }
 
 impl RequestLog {
@@ -125,12 +125,12 @@ impl RequestLog {
             }
             return Ok(());
         };
-        let sink = Sink::open(&config.destination, config.rotate).map_err(|problem| {
+        let sink = Sink::open(&config.destination, config.rotate).map_err(|source| {
             let path = match &config.destination {
                 Destination::File(path) => path.clone(),
                 Destination::Stdout => "stdout".into(),
             };
-            RequestLogError::Open { path, problem }
+            RequestLogError::Open { path, source }
         })?;
         // The hash is replaced before the first line under the new configuration.
         self.fingerprint.store(Arc::new(fingerprint.to_owned()));

@@ -51,9 +51,9 @@ pub struct Telemetry {
 /// Why telemetry cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("telemetry thread: {0}")]
+    #[error("cannot start the telemetry thread")]
     Thread(#[from] std::io::Error),
-    #[error("OTLP export of {signal} to {endpoint}: {source}")]
+    #[error("OTLP export of {signal} to {endpoint}")]
     Exporter { signal: &'static str, endpoint: String, source: BuildError },
     #[error("the telemetry thread ended during startup")]
     Ended,

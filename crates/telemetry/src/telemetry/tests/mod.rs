@@ -40,6 +40,7 @@ use crate::sampling::SamplingDecision;
 use crate::snapshot::{SnapshotSource, StateSnapshot};
 use crate::testing;
 use tokengauge_types::clock;
+use tokengauge_types::error::WithCauses;
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
 /// Time limit for all operations on loopback, long enough for a busy machine.
@@ -657,7 +658,8 @@ fn invalid_exporter_settings_fail_the_start() {
                 SnapshotSource::new(StateSnapshot::default),
             );
             let error = Telemetry::start(config, metrics_reader).unwrap_err();
-            assert!(error.to_string().contains(part), "{error}");
+            let message = WithCauses(&error).to_string();
+            assert_eq!(message.matches(part).count(), 1, "{message}");
         }
     }
 }
