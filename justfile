@@ -96,8 +96,7 @@ fuzz:
 bench *arguments:
     cargo bench --workspace {{ arguments }}
 
-# Compare the overhead of the proxy with a bare relay, telemetry on (LOADLAB: the built driver of ../shared/loadlab)
-overhead loadlab *arguments:
-    cargo build --release -p tokengauge --bin tokengauge --example otlp_sink
-    python3 benches/overhead.py --loadlab {{ loadlab }} --binary target/release/tokengauge \
-        --sink target/release/examples/otlp_sink {{ arguments }}
+# Compare the overhead of the proxy with a bare relay, and with nginx, HAProxy and Envoy if they are installed (--quick: a minute)
+overhead *arguments:
+    cargo build --release -p tokengauge -p tokengauge-overhead
+    python3 benches/overhead.py --lab target/release/overhead --binary target/release/tokengauge {{ arguments }}

@@ -1,264 +1,290 @@
 #!/usr/bin/env python3
-"""Measures the cost of tokengauge compared with a bare hyper relay: alternating rounds on loopback, with telemetry on.
+"""Measures the cost of tokengauge compared with a bare hyper relay: interleaved rounds on loopback, with telemetry on.
 
-    overhead.py --loadlab PATH/loadlab --binary target/release/tokengauge --sink target/release/examples/otlp_sink
-                [--before BINARY] [--peers FOLDER] [--rounds 5] [--only hold,paced,many,most,light,saturated,json] [--out FILE.json]
+    overhead.py --lab target/release/overhead --binary target/release/tokengauge [--before BINARY] [--rounds 5] [--quick]
+                [--only hold,idle,viewers,LOAD,…] [--out FILE.json]
 
-Starts a simulated backend, the relay with two threads, an OTLP receiver, and tokengauge that exports to it. loadlab drives direct, relay and
-tokengauge in turn. Each round starts all programs again and begins with another proxy. Prints a table of medians, the range of
-the ratios in single rounds, the budgets, and whether every request was observed. Uses only the standard library. Exit status 1 if a budget is
-exceeded or a request was not observed.
+Starts a scripted backend, an OTLP receiver, the relay with two threads, and tokengauge with default settings that exports metrics and all spans.
+nginx, HAProxy and Envoy are measured in the same rounds if they are on PATH, without telemetry; `--peers ""` omits them.
+Each round starts all programs again and begins with another proxy. Clients compare every byte of every response with the bytes that the backend
+sent. Prints a table with the medians of all rounds, and the range of the ratios in single rounds. Uses only the standard library.
 
---before measures an earlier build in the same rounds.
-
-FOLDER contains nginx.conf, haproxy.cfg and envoy.yaml, which forward to 127.0.0.1:18080. Those of the three programs that are on PATH are
-measured in the same rounds, without telemetry. They have no budgets.
+Exit status 1 if a budget was missed, a byte was wrong, or a request was not observed. `--quick` takes about a minute: one short round without
+peers, where delays do not fail, and another figure only if it is more than three times its budget.
 """
 import argparse
 import json
-import operator
-import os
 import pathlib
 import re
-import shutil
+import selectors
 import socket
-import statistics
-import subprocess
 import sys
-import tempfile
+import threading
 import time
-import urllib.request
 
-LOADS = {
-    "paced": ["-c", "200", "-r", "1000", "--tokens", "100", "--gap-us", "20000"],
-    "many": ["-c", "1000", "-r", "2000", "--tokens", "40", "--gap-us", "50000"],
-    "most": ["-c", "5000", "-r", "5000", "--tokens", "20", "--gap-us", "250000"],
-    "light": ["-c", "20", "-r", "100", "--tokens", "100", "--gap-us", "20000"],
-    "saturated": ["-c", "64", "-d", "3", "--tokens", "200", "--gap-us", "0"],
-    "json": ["-c", "32", "-d", "3", "--no-stream", "--tokens", "100"],
-}
-# The configuration, the port that it listens on, and the arguments of each peer. All have two worker threads or processes.
-PEERS = {
-    "nginx": ("nginx.conf", 18101, ["-p", "{folder}", "-c", "{config}", "-g", "daemon off;"]),
-    "haproxy": ("haproxy.cfg", 18102, ["-db", "-f", "{config}"]),
-    "envoy": ("envoy.yaml", 18103, ["--concurrency", "2", "--disable-hot-restart", "-l", "error", "-c", "{config}"]),
-}
-BACKEND_PORT = 18080
+from overhead_loads import LOADS, PROMPT_DIFFERENCE_KB, PROMPTS, Values, added_us, cpu_us, ratios
+from overhead_programs import PEERS, SETUPS, Programs, installed_peers, text
 
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_port(port):
-    for _ in range(200):
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise SystemExit(f"no server listens on {port}")
-
-
-def text(port, path):
-    return urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10).read().decode()
+# A miss by this factor is not the noise of one short round, even if other programs use the machine.
+FAR = 3
+VIEWERS = (0, 1, 20)
+VIEWED = ["--clients", 200, "--script", "kind=stream,tokens=10,gap-us=200000"]
 
 
 def total(metrics, name):
     return sum(float(line.rsplit(" ", 1)[1]) for line in metrics.splitlines() if re.match(name + r"(\{|\s)", line))
 
 
-class Bench:
-    """The running programs. `proxies` has the port and the process of each proxy by its name, in the order of the table."""
+class Viewers:
+    """Open event streams of the console, read by a thread."""
 
-    def __init__(self, args):
-        self.args, self.started, self.proxies = args, [], {}
-        self.folder = tempfile.TemporaryDirectory(prefix="overhead-")
-        self.backend, self.sink, self.admin = (free_port() for _ in range(3))
-        self.spawn([args.loadlab, "upstream", "--listen", f"127.0.0.1:{self.backend}"])
-        self.spawn([args.sink, f"127.0.0.1:{self.sink}"])
-        port = free_port()
-        self.proxy("relay", port, [args.loadlab, "relay", "--mode", "hyper", "--threads", "2", "--listen", f"127.0.0.1:{port}", "--to", f"127.0.0.1:{self.backend}"])
-        for name in filter(shutil.which, PEERS if args.peers else ()):
-            self.peer(name)
-        if args.before:
-            self.tokengauge("before", args.before, free_port())
-        self.tokengauge("tokengauge", args.binary, self.admin)
-        for port in (self.backend, self.sink, self.admin, *(port for port, _ in self.proxies.values())):
-            wait_port(port)
-
-    def tokengauge(self, name, binary, admin):
-        env = dict(os.environ, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{self.sink}", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", OTEL_TRACES_SAMPLER=self.args.sampler)
-        port = free_port()
-        self.proxy(name, port, [binary, "run", "--listen", f"127.0.0.1:{port}", "--upstream", f"http://127.0.0.1:{self.backend}", "--admin", f"127.0.0.1:{admin}"], env)
-
-    def peer(self, name):
-        config, former, arguments = PEERS[name]
-        port, folder = free_port(), pathlib.Path(self.folder.name, name)
-        folder.mkdir()
-        written = (pathlib.Path(self.args.peers) / config).read_text()
-        (folder / config).write_text(written.replace(str(former), str(port)).replace(str(BACKEND_PORT), str(self.backend)))
-        names = {"folder": folder, "config": folder / config}
-        self.proxy(name, port, [name, *(argument.format(**names) for argument in arguments)], cwd=folder)
-
-    def proxy(self, name, port, command, env=None, cwd=None):
-        self.proxies[name] = (port, self.spawn(command, env, cwd))
-
-    def spawn(self, command, env=None, cwd=None):
-        process = subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.started.append(process)
-        return process
+    def __init__(self, port, count):
+        self.events, self.selector, self.is_open = [0] * count, selectors.DefaultSelector(), True
+        for number in range(count):
+            viewer = socket.create_connection(("127.0.0.1", port))
+            viewer.sendall(b"GET /api/v1/live HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n")
+            self.selector.register(viewer, selectors.EVENT_READ, number)
+        self.thread = threading.Thread(target=self.read)
 
     def __enter__(self):
+        self.thread.start()
         return self
 
+    def read(self):
+        while self.is_open:
+            for key, _ in self.selector.select(0.2):
+                data = key.fileobj.recv(1 << 20)
+                self.events[key.data] += data.count(b"data:")
+                if not data:
+                    self.selector.unregister(key.fileobj)
+
     def __exit__(self, *_):
-        for process in self.started:
-            process.terminate()
-        for process in self.started:
-            process.wait()
-        self.folder.cleanup()
+        self.is_open = False
+        self.thread.join()
+        for key in list(self.selector.get_map().values()):
+            key.fileobj.close()
+        self.selector.close()
 
-    def url(self, port):
-        return f"http://127.0.0.1:{port}/v1/chat/completions"
 
-    def finished(self):
-        return total(text(self.admin, "/metrics"), "tokengauge_requests_finished_total")
+class Bench:
+    """Measures rounds, and keeps the reports by load and proxy."""
 
-    def compare(self, load, number):
-        """Runs round `number`. Returns the figures of each proxy by its name, and the number of requests that tokengauge observed."""
-        before = self.finished()
-        command = [self.args.loadlab, "compare", "--a", self.url(self.backend), "--rounds", "1", "--verify", *LOADS[load]]
-        first = number % len(self.proxies)
-        names = list(self.proxies)[first:] + list(self.proxies)[:first]
-        for name in names:
-            port, process = self.proxies[name]
-            command += ["--b", f"{name}={self.url(port)}", "--pid-b", str(process.pid)]
-        output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True).stdout.decode()
-        result = json.JSONDecoder().raw_decode(output)[0]
-        time.sleep(0.5)
-        return dict(zip(names, result["compare"], strict=True)), self.finished() - before
+    def __init__(self, args):
+        self.args, self.failures = args, []
+        self.reports = {load: {} for load in args.loads}
+        self.extra = {"hold": {}, "idle": [], "viewers": []}
+        self.lost = []
 
-    def lost(self):
-        """Returns what tokengauge and the receiver report about lost data."""
-        metrics = text(self.admin, "/metrics")
+    def round(self, number):
+        for setup in SETUPS:
+            loads = [load for load in self.args.loads if LOADS[load].setup == setup]
+            if not loads:
+                continue
+            with Programs(setup, self.args) as programs:
+                for load in loads:
+                    self.load(programs, load, number)
+                self.read_losses(programs)
+        if "viewers" in self.args.parts:
+            with Programs("http1", self.args) as programs:
+                self.extra["viewers"].append({count: self.viewed(programs, count) for count in VIEWERS})
+
+    def load(self, programs, load, number):
+        names = list(programs.proxies) + (["direct"] if LOADS[load].timed else [])
+        first = number % len(names)
+        before, unobserved = self.finished(programs), self.unobserved(programs)
+        for name in names[first:] + names[:first]:
+            report = programs.measure("load", [*programs.address(name), *LOADS[load].arguments(self.args.quick)])
+            self.reports[load].setdefault(name, []).append(report)
+            self.check(f"{load}: {name}", report)
+            if name == "tokengauge":
+                time.sleep(0.5)
+                self.compare_counts(load, report["requests"], self.finished(programs) - before)
+                report["unobserved"] = self.unobserved(programs) - unobserved
+
+    def check(self, what, report):
+        if report["mismatches"] or report["errors"]:
+            self.failures.append(f"{what}: {report['mismatches']} responses differ, errors: {report['errors']}")
+        if report.get("requests") == 0 or report.get("chunks") == 0:
+            self.failures.append(f"{what}: nothing was measured")
+
+    def compare_counts(self, load, sent, observed):
+        # Requests outside the window are observed too. Fewer observed requests than sent ones is a loss.
+        if observed < sent:
+            self.failures.append(f"{load}: {observed:.0f} requests observed of {sent}")
+
+    def finished(self, programs):
+        return total(text(programs.admin, "/metrics"), "tokengauge_requests_finished_total")
+
+    def unobserved(self, programs):
+        """Returns the number of requests of which the observer missed bytes, because it was too slow."""
+        return total(text(programs.admin, "/metrics"), "tokengauge_self_observer_unobserved_requests_total")
+
+    def read_losses(self, programs):
+        metrics = text(programs.admin, "/metrics")
         names = {re.split(r"[{ ]", line)[0] for line in metrics.splitlines() if line.startswith(("tokengauge_self_observer", "tokengauge_self_export"))}
-        return {name: total(metrics, name) for name in sorted(names)} | {"receiver": json.loads(text(self.sink, "/"))}
+        self.lost.append({name: total(metrics, name) for name in sorted(names)} | {"receiver": json.loads(text(programs.sink, "/"))})
 
-    def hold(self, name):
+    def hold(self):
         """Holds a few streams first, which fill what does not depend on their number, such as the tables of the tokenizer."""
-        self.hold_streams(name, 50)
-        return self.hold_streams(name, self.args.streams)
+        streams, seconds = (500, 2) if self.args.quick else (self.args.streams, 8)
+        # Other loads leave memory that held streams could reuse, so these processes serve no other load.
+        with Programs("http1", self.args) as programs:
+            for name in programs.proxies:
+                arguments = [*programs.address(name), "--backend", f"http://127.0.0.1:{programs.plain}", "--seconds", seconds]
+                programs.measure("hold", [*arguments, "--streams", 50])
+                report = programs.measure("hold", [*arguments, "--streams", streams])
+                self.check(f"hold: {name}", report)
+                self.extra["hold"][name] = report
 
-    def hold_streams(self, name, streams):
-        port, process = self.proxies[name]
-        command = [self.args.loadlab, "hold", "--url", self.url(port), "--streams", str(streams), "--pid", str(process.pid), "--gap-us", "2000000", "--hold-s", "8",
-                   "--ramp-per-s", "1000", "--stats-url", f"http://127.0.0.1:{self.backend}/loadlab/stats"]
-        output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True).stdout.decode()
-        return json.JSONDecoder().raw_decode(output[output.index("{"):])[0]
+    def idle(self):
+        """Measures the memory of a process that has used both tokenizers."""
+        with Programs("http1", self.args) as programs:
+            for model in ("gpt-4o", "gpt-4"):
+                arguments = ["--script", f"kind=json,tokens=20,model={model}", "--seconds", 0.3, "--warm-up", 0.1]
+                report = programs.measure("load", [*programs.address("tokengauge"), *arguments])
+                self.check("idle", report)
+            self.extra["idle"].append(report["memory"])
+
+    def viewed(self, programs, count):
+        """Returns the CPU time of tokengauge in percent of a core, while `count` viewers watch 200 streams."""
+        seconds = 2 if self.args.quick else 10
+        with Viewers(programs.admin, count) as viewers:
+            report = programs.measure("load", [*programs.address("tokengauge"), *VIEWED, "--seconds", seconds, "--warm-up", 2.3])
+        self.check(f"viewers: {count}", report)
+        if count and min(viewers.events) < seconds:
+            self.failures.append(f"viewers: {min(viewers.events)} events in {seconds} s")
+        return 100 * report["cpu"]["scheduled_s"] / report["seconds"]
 
 
 class Table:
     """The figures of all loads, and the budgets that were missed."""
 
-    def __init__(self, names):
-        self.names, self.rows, self.missed = names, [], []
+    def __init__(self, bench):
+        self.bench, self.rows, self.misses = bench, [], []
+        self.names = [name for name in ("relay", *PEERS, "before", "tokengauge") if any(name in reports for reports in [*bench.reports.values(), bench.extra["hold"]])]
 
-    def row(self, load, what, figures, budget, is_met, rounds=""):
-        """`figures` has one value per proxy. `is_met` takes the values of the relay and of tokengauge. `rounds` is the range of single rounds."""
-        relay, gauge = figures["relay"], figures["tokengauge"]
-        cells = [f"{figures[name]:.1f}" if name in figures else "" for name in self.names]
-        print(f"{load}: {what}: {', '.join(f'{name} {cell}' for name, cell in zip(self.names, cells) if cell)}", file=sys.stderr)
-        met = is_met(relay, gauge)
-        self.rows.append((load, what, *cells, f"{gauge / relay:.2f}{rounds}", budget, "yes" if met else "NO"))
-        if not met:
-            self.missed.append(f"{load}: {what}")
+    def row(self, load, figure, rounds, budget=None, limit=None, is_steady=True):
+        """`rounds` has the values of each proxy. `limit` takes the median of the relay and returns the largest value of tokengauge. In a quick
+        run, only a steady figure can fail."""
+        values = {name: Values.of(rounds[name]) for name in self.names if name in rounds}
+        gauge, relay = values.get("tokengauge"), values.get("relay")
+        cells = [f"{values[name].median:.1f}" if values.get(name) else "–" for name in self.names]
+        if gauge and relay and (single := ratios(rounds["tokengauge"], rounds["relay"])):
+            cells[-1] += f" ({gauge.median / relay.median:.2f} ×, {min(single):.2f}–{max(single):.2f})"
+        met = "–"
+        if limit and gauge:
+            most = limit(relay.median if relay else None)
+            met = "yes" if gauge.median <= most else "**no**"
+            if gauge.median > (most if not self.bench.args.quick else most * FAR if is_steady else float("inf")):
+                self.misses.append(f"{load}: {figure}: {gauge.median:.1f}, budget {budget} ({most:.1f})")
+        self.rows.append((load, figure, *cells, budget or "–", met))
 
-    def hold(self, held):
-        kib = {name: figures["rss_bytes_per_stream"] / 1024 for name, figures in held.items()}
-        self.row("hold", "KiB RSS per stream", kib, "relay + 6 KiB", lambda relay, gauge: gauge <= relay + 6)
-        gone = {name: figures["backend_saw_clients_gone_ms"] for name, figures in held.items()}
-        self.row("hold", "backend saw all clients gone, ms", gone, "1.5 × relay", lambda relay, gauge: gauge <= 1.5 * relay)
+    def loads(self):
+        for load, reports in self.bench.reports.items():
+            kind = LOADS[load]
+            for source, what in (("scheduled_s", "CPU"), ("ticks", "user + system time")):
+                rounds = {name: [cpu_us(report, load, source) for report in reports[name]] for name in reports if name != "direct"}
+                is_first = source == "scheduled_s"
+                budget = f"{kind.budget} ×" if kind.budget and is_first else None
+                self.row(kind.label, f"{what}, µs per {kind.unit}", rounds, budget, budget and (lambda relay, kind=kind: kind.budget * relay))
+            if missed := sum(report["unobserved"] for report in reports["tokengauge"]):
+                self.row(kind.label, "requests observed in part", {"tokengauge": [missed]}, "0", lambda _: 0, is_steady=False)
+            if kind.timed:
+                self.timed(kind.label, reports)
 
-    def load(self, load, measured):
-        def row(what, read, budget, is_met):
-            pairs = zip(measured["relay"]["rounds"], measured["tokengauge"]["rounds"], strict=True)
-            ratios = [read(gauge) / read(relay) for relay, gauge in pairs]
-            figures = {name: read(figures) for name, figures in measured.items()}
-            self.row(load, what, figures, budget, is_met, f" ({min(ratios):.2f} to {max(ratios):.2f})")
+    def timed(self, label, reports):
+        def row(figure, what, percentile, budget, limit):
+            pairs = {name: zip(reports[name], reports["direct"], strict=True) for name in reports if name != "direct"}
+            self.row(label, figure, {name: [added_us(*pair, what, percentile) for pair in pairs[name]] for name in pairs}, budget, limit, is_steady=False)
 
-        if load == "json":
-            row("CPU µs per request", lambda figures: figures["cpu_us_per_request"], "1.5 × relay", lambda relay, gauge: gauge <= 1.5 * relay)
-        else:
-            row("CPU s per million chunks", lambda figures: figures["cpu_s_per_million_chunks"], "1.25 × relay", lambda relay, gauge: gauge <= 1.25 * relay)
-        if load in ("paced", "light"):
-            added = lambda key: lambda figures: figures["added"][key]
-            row("added delay p50, µs", added("delay_p50_us"), "1.25 × relay or + 15 µs", lambda relay, gauge: gauge <= max(1.25 * relay, relay + 15))
-            row("added delay p99, µs", added("delay_p99_us"), "relay + 100 µs", lambda relay, gauge: gauge <= relay + 100)
+        row("added delay p50, µs", "delay", "p50_us", "1.2 ×", lambda relay: max(1.2 * relay, 0))
+        row("added delay p99, µs", "delay", "p99_us", "relay + 100", lambda relay: relay + 100)
+        row("added time to first token p50, µs", "first_chunk", "p50_us", "1.3 ×", lambda relay: max(1.3 * relay, 0))
 
-    def check(self, load, gauge, finished):
-        # The warm-up is observed too, but loadlab does not report it. Fewer observed requests than sent ones is a loss.
-        if finished < gauge["ok_via"]:
-            self.missed.append(f"{load}: {finished:.0f} requests observed of {gauge['ok_via']}")
-        if gauge["mismatched_via"] or gauge["errors_via"]:
-            self.missed.append(f"{load}: {gauge['mismatched_via']} bodies differ, errors {gauge['errors_via']}")
-        print(f"{load}: {finished:.0f} requests observed of {gauge['ok_via']} sent, plus the warm-up", file=sys.stderr)
+    def prompts(self):
+        if not all(load in self.bench.reports for load in PROMPTS):
+            return
+        short, long = (self.bench.reports[load] for load in PROMPTS)
+        slopes = {name: [(cpu_us(b, PROMPTS[1]) - cpu_us(a, PROMPTS[0])) / PROMPT_DIFFERENCE_KB for a, b in zip(short[name], long[name])] for name in long}
+        beyond = {name: [own - relay for own, relay in zip(slopes[name], slopes["relay"])] for name in slopes if name != "relay"}
+        self.row("longer prompt", "CPU beyond the relay, µs per KB", beyond, "0.8", lambda _: 0.8)
+
+    def extra(self):
+        extra = self.bench.extra
+        held = extra["hold"]
+        if held:
+            label = f"{held['relay']['streams']:,} streams held"
+            for memory in ("rss", "pss"):
+                kib = {name: [(report["held"][memory] - report["before"][memory]) / report["streams"] / 1024] for name, report in held.items()}
+                self.row(label, f"KiB {memory.upper()} per stream", kib, "24" if memory == "rss" else None, (lambda _: 24) if memory == "rss" else None)
+            gone = {name: [report["noticed_ms"]] for name, report in held.items()}
+            self.row("all clients disconnect", "ms until the backend has noticed", gone, "1.5 ×", lambda relay: 1.5 * relay)
+        if extra["idle"]:
+            self.row("idle, both tokenizers", "MB RSS", {"tokengauge": [memory["rss"] / 1e6 for memory in extra["idle"]]}, "20", lambda _: 20)
+        if extra["viewers"]:
+            for count in VIEWERS[1:]:
+                more = [round[count] - round[0] for round in extra["viewers"]]
+                self.row("200 streams × 5 tokens/s", f"more % of a core, {count} viewer{'s'[:count - 1]} of the console", {"tokengauge": more}, "2", lambda _: 2)
 
     def print(self):
-        header = ("load", "figure", *self.names, "ratio to relay", "budget", "met")
+        header = ("load", "figure", *self.names, "budget", "met")
         for line in (header, ["---"] * len(header), *self.rows):
             print("| " + " | ".join(line) + " |")
 
 
-def median(rounds):
-    """Returns the figures of a proxy: the medians of its rounds, and the sums of counts."""
-    middle = lambda read: statistics.median(map(read, rounds)) if all(read(figures) is not None for figures in rounds) else None
-    figures = {key: middle(operator.itemgetter(key)) for key in ("cpu_us_per_request", "cpu_s_per_million_chunks")}
-    figures["added"] = {key: middle(lambda figures: figures["added"][key]) for key in ("delay_p50_us", "delay_p99_us")}
-    figures |= {key: sum(one[key] for one in rounds) for key in ("ok_via", "mismatched_via")}
-    return figures | {"errors_via": [one["errors_via"] for one in rounds if one["errors_via"]], "rounds": rounds}
-
-
-def main():
+def arguments():
+    parts = ["hold", "idle", "viewers"]
     cli = argparse.ArgumentParser()
-    cli.add_argument("--loadlab", required=True)
-    cli.add_argument("--binary", required=True)
-    cli.add_argument("--sink", required=True)
-    cli.add_argument("--before")
+    cli.add_argument("--lab", required=True, type=pathlib.Path)
+    cli.add_argument("--binary", required=True, type=pathlib.Path)
+    cli.add_argument("--before", type=pathlib.Path)
     cli.add_argument("--peers")
     cli.add_argument("--rounds", type=int, default=5)
     cli.add_argument("--streams", type=int, default=5000)
     cli.add_argument("--sampler", default="parentbased_always_on")
-    cli.add_argument("--only", default="hold,paced,many,most,light,saturated,json")
-    cli.add_argument("--out")
+    cli.add_argument("--quick", action="store_true")
+    cli.add_argument("--only")
+    cli.add_argument("--out", type=pathlib.Path)
     args = cli.parse_args()
-    loads, kept, rounds = args.only.split(","), {}, []
-    peers = [name for name in PEERS if args.peers and shutil.which(name)]
-    table = Table(["relay", *peers, *(["before"] if args.before else []), "tokengauge"])
-    if "hold" in loads:
-        # Other loads leave memory that held streams could reuse, so these processes serve no other load.
-        loads.remove("hold")
-        with Bench(args) as bench:
-            kept["hold"] = {name: bench.hold(name) for name in bench.proxies}
-        table.hold(kept["hold"])
-    for number in range(args.rounds if loads else 0):
+    only = args.only.split(",") if args.only else [*parts, *(load for load in LOADS if LOADS[load].is_quick or not args.quick)]
+    if unknown := set(only) - set(parts) - set(LOADS):
+        cli.error(f"--only: unknown {', '.join(sorted(unknown))}; known: {', '.join([*parts, *LOADS])}")
+    if args.peers is None:
+        args.peers = [] if args.quick else installed_peers()
+    else:
+        args.peers = [name for name in args.peers.split(",") if name]
+    if unknown := set(args.peers) - set(installed_peers()):
+        cli.error(f"--peers: not installed: {', '.join(sorted(unknown))}")
+    args.parts, args.loads = [part for part in parts if part in only], [load for load in LOADS if load in only]
+    args.rounds = 1 if args.quick else args.rounds
+    args.lab, args.binary, args.before = (path and path.resolve() for path in (args.lab, args.binary, args.before))
+    return args
+
+
+def main():
+    args = arguments()
+    bench = Bench(args)
+    if "hold" in args.parts:
+        bench.hold()
+    if "idle" in args.parts:
+        bench.idle()
+    for number in range(args.rounds):
         # The figures of two processes of one program can differ by more than 10 %, so each round has new processes.
-        with Bench(args) as bench:
-            rounds.append({load: bench.compare(load, number) for load in loads})
-            kept.setdefault("lost", []).append(bench.lost())
+        bench.round(number)
         print(f"finished round {number + 1} of {args.rounds}", file=sys.stderr)
-    for load in loads:
-        kept[load] = {name: median([measured[load][0][name] for measured in rounds]) for name in table.names}
-        table.load(load, kept[load])
-        table.check(load, kept[load]["tokengauge"], sum(measured[load][1] for measured in rounds))
+    table = Table(bench)
+    table.loads()
+    table.prompts()
+    table.extra()
     table.print()
-    print(f"\nlost: {kept.get('lost')}")
+    print(f"\nlost: {bench.lost}")
     if args.out:
-        pathlib.Path(args.out).write_text(json.dumps(kept, indent=1))
-    for miss in table.missed:
-        print("MISSED " + miss)
-    sys.exit(1 if table.missed else 0)
+        args.out.write_text(json.dumps({"loads": bench.reports, "lost": bench.lost, **bench.extra}, indent=1))
+    for failure in bench.failures:
+        print(f"FAILED {failure}")
+    for miss in table.misses:
+        print(f"MISSED {miss}")
+    sys.exit(1 if bench.failures or table.misses else 0)
 
 
 if __name__ == "__main__":

@@ -10,27 +10,17 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
-LOADS = {
-    "light": "20 streams × 50 tokens/s",
-    "paced": "200 streams × 50 tokens/s",
-    "many": "1,000 streams × 20 tokens/s",
-    "most": "5,000 streams × 4 tokens/s",
-    "saturated": "64 streams, no gaps",
-    "json": "whole JSON",
-}
+from overhead_loads import LOADS, Values, cpu_us
+
 COLORS = {"nginx": "#9aa5b1", "haproxy": "#7b8794", "envoy": "#616e7c", "tokengauge": "#2f7ed8"}
-LABEL_WIDTH, PLOT_WIDTH, BAR, GAP = 190, 420, 14, 12
-
-
-def cpu(figures, load):
-    return figures["cpu_us_per_request" if load == "json" else "cpu_s_per_million_chunks"]
+LABEL_WIDTH, PLOT_WIDTH, BAR, GAP = 390, 420, 14, 12
 
 
 def ratios(results):
     """Returns the loads of the file, each with the ratio of every proxy to the relay."""
     for load in filter(results.__contains__, LOADS):
-        relay = cpu(results[load]["relay"], load)
-        yield load, {name: cpu(results[load][name], load) / relay for name in COLORS if name in results[load]}
+        cpu = {name: Values.of([cpu_us(report, load) for report in reports]) for name, reports in results[load].items() if name != "direct"}
+        yield load, {name: cpu[name].median / cpu["relay"].median for name in COLORS if cpu.get(name)}
 
 
 def draw(results):
@@ -40,7 +30,7 @@ def draw(results):
     parts, y = [], GAP
     for load, bars in groups:
         middle = y + BAR * len(bars) / 2
-        parts.append(f'<text x="{LABEL_WIDTH - 10}" y="{middle + 4:.0f}" text-anchor="end">{escape(LOADS[load])}</text>')
+        parts.append(f'<text x="{LABEL_WIDTH - 10}" y="{middle + 4:.0f}" text-anchor="end">{escape(LOADS[load].label)}</text>')
         for name, ratio in bars.items():
             width = ratio * scale
             parts.append(f'<rect x="{LABEL_WIDTH}" y="{y}" width="{width:.0f}" height="{BAR - 2}" fill="{COLORS[name]}"/>')
@@ -59,4 +49,4 @@ def draw(results):
 
 if __name__ == "__main__":
     source, target = map(pathlib.Path, sys.argv[1:])
-    target.write_text(draw(json.loads(source.read_text())))
+    target.write_text(draw(json.loads(source.read_text())["loads"]))

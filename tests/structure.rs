@@ -30,7 +30,13 @@ const DECOMPRESSORS: [(&str, &[&str]); 3] = [
     ("zstd_safe", &["crates/llm/src/decode/"]),
     (
         "flate2",
-        &["crates/llm/src/decode/", "crates/llm/src/count/", "crates/telemetry/", "crates/report/"],
+        &[
+            "crates/llm/src/decode/",
+            "crates/llm/src/count/",
+            "crates/telemetry/",
+            "crates/report/",
+            "crates/overhead/",
+        ],
     ),
 ];
 
