@@ -129,7 +129,7 @@ class Programs:
         names["http2"] = {"nginx": " http2", "haproxy": " proto h2", "envoy": ""}[name] if http2 else ""
         names["tls"] = ""
         if tls and name == "haproxy":
-            names["tls"] = f" ssl verify required verifyhost localhost sni str(localhost) ca-file {self.certificate} alpn {protocol}"
+            names["tls"] = f" ssl verify required verifyhost localhost ca-file {self.certificate} alpn {protocol}"
         if tls and name == "envoy":
             names["tls"] = ENVOY_TLS.format(certificate=self.certificate, protocol=protocol) + (ENVOY_HTTP2 if upstream_http2 else "")
         config.write_text(string.Template((CONFIGURATIONS / template).read_text()).safe_substitute(names))
