@@ -10,7 +10,7 @@ Each round starts all programs again and begins with another proxy. Clients comp
 sent. Prints a table with the medians of all rounds, and the range of the ratios in single rounds. Uses only the standard library.
 
 Exit status 1 if a budget was missed, a byte was wrong, or a request was not observed. `--quick` takes about a minute: one short round without
-peers, where delays do not fail, and another figure only if it is more than three times its budget.
+peers, where a figure fails only if it is more than four times its budget. Delays and small differences do not fail.
 """
 import argparse
 import json
@@ -26,7 +26,9 @@ from overhead_loads import LOADS, PROMPT_DIFFERENCE_KB, PROMPTS, Values, added_u
 from overhead_programs import PEERS, SETUPS, Programs, installed_peers, text
 
 # A miss by this factor is not the noise of one short round, even if other programs use the machine.
-FAR = 3
+FAR = 4
+# The observer is late if other programs use the machine.
+OBSERVER_PATIENCE_S = 10
 VIEWERS = (0, 1, 20)
 VIEWED = ["--clients", 200, "--script", "kind=stream,tokens=10,gap-us=200000"]
 
@@ -96,21 +98,24 @@ class Bench:
             report = programs.measure("load", [*programs.address(name), *LOADS[load].arguments(self.args.quick)])
             self.reports[load].setdefault(name, []).append(report)
             self.check(f"{load}: {name}", report)
+            if not report[LOADS[load].unit + "s"]:
+                self.failures.append(f"{load}: {name}: nothing was measured")
             if name == "tokengauge":
-                time.sleep(0.5)
-                self.compare_counts(load, report["requests"], self.finished(programs) - before)
+                self.compare_counts(load, report["requests"], programs, before)
                 report["unobserved"] = self.unobserved(programs) - unobserved
 
     def check(self, what, report):
         if report["mismatches"] or report["errors"]:
             self.failures.append(f"{what}: {report['mismatches']} responses differ, errors: {report['errors']}")
-        if report.get("requests") == 0 or report.get("chunks") == 0:
-            self.failures.append(f"{what}: nothing was measured")
 
-    def compare_counts(self, load, sent, observed):
-        # Requests outside the window are observed too. Fewer observed requests than sent ones is a loss.
-        if observed < sent:
-            self.failures.append(f"{load}: {observed:.0f} requests observed of {sent}")
+    def compare_counts(self, load, sent, programs, before):
+        """Requests outside the window are observed too. Fewer observed requests than sent ones is a loss."""
+        for _ in range(OBSERVER_PATIENCE_S * 4):
+            time.sleep(0.25)
+            observed = self.finished(programs) - before
+            if observed >= sent:
+                return
+        self.failures.append(f"{load}: {observed:.0f} requests observed of {sent}")
 
     def finished(self, programs):
         return total(text(programs.admin, "/metrics"), "tokengauge_requests_finished_total")
@@ -207,7 +212,7 @@ class Table:
         short, long = (self.bench.reports[load] for load in PROMPTS)
         slopes = {name: [(cpu_us(b, PROMPTS[1]) - cpu_us(a, PROMPTS[0])) / PROMPT_DIFFERENCE_KB for a, b in zip(short[name], long[name])] for name in long}
         beyond = {name: [own - relay for own, relay in zip(slopes[name], slopes["relay"])] for name in slopes if name != "relay"}
-        self.row("longer prompt", "CPU beyond the relay, µs per KB", beyond, "0.8", lambda _: 0.8)
+        self.row("longer prompt", "CPU beyond the relay, µs per KB", beyond, "0.8", lambda _: 0.8, is_steady=False)
 
     def extra(self):
         extra = self.bench.extra

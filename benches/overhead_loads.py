@@ -42,6 +42,8 @@ def json_call(tokens=100, prompt=200):
     return {"kind": "json", "tokens": tokens, "prompt-bytes": prompt}
 
 
+EMBEDDINGS = {"kind": "embeddings", "model": "text-embedding-3-small", "tokens": 16, "prompt-bytes": 1000}
+
 LOADS = {
     "light": Load("20 streams × 50 tokens/s", 20, paced(100, 20), "chunk", seconds=6, budget=1.25, timed=True),
     "paced": Load("200 streams × 50 tokens/s", 200, paced(100, 20), "chunk", seconds=6, budget=1.25, timed=True),
@@ -51,10 +53,10 @@ LOADS = {
     "saturated": Load("64 streams, no gaps", 64, {"kind": "stream", "tokens": 200}, "chunk", budget=1.25),
     "short": Load("streams of 10 tokens, each on a new client connection", 32, {"kind": "stream", "tokens": 10}, "request", options=("--new-connections",)),
     "json": Load("whole JSON", 32, json_call(), "request", budget=1.5),
-    # With a pause, because the observer drops bytes if the prompts exceed its speed.
+    # With a pause, because the observer drops bytes if prompts or embeddings exceed its speed.
     "prompt-20k": Load("prompt of 20 KB, 16 clients with 50 ms pause", 16, json_call(20, 20_000), "request", seconds=5, options=("--pause-ms", 50)),
     "prompt-300k": Load("prompt of 300 KB, 16 clients with 50 ms pause", 16, json_call(20, 300_000), "request", seconds=5, options=("--pause-ms", 50)),
-    "embeddings": Load("embeddings, 16 inputs of 1 KB", 16, {"kind": "embeddings", "model": "text-embedding-3-small", "tokens": 16, "prompt-bytes": 1000}, "request"),
+    "embeddings": Load("embeddings, 16 inputs of 1 KB, 16 clients with 50 ms pause", 16, EMBEDDINGS, "request", seconds=5, options=("--pause-ms", 50)),
     "http2-clients": Load("100 streams × 50 tokens/s, one HTTP/2 client connection", 100, paced(100, 20), "chunk", "http2-clients", seconds=5),
     "tls": Load("200 streams × 50 tokens/s, TLS to the upstream", 200, paced(100, 20), "chunk", "tls", seconds=5, budget=1.1),
     "tls-json": Load("whole JSON, TLS to the upstream", 32, json_call(), "request", "tls", budget=1.4),
@@ -75,8 +77,8 @@ def cpu_us(report, load, source="scheduled_s"):
 
 
 def added_us(report, direct, what, percentile):
-    """Returns the difference of a percentile to the one without a proxy."""
-    return report[what][percentile] - direct[what][percentile]
+    """Returns the difference of a percentile to the one without a proxy, or None if nothing was measured."""
+    return report[what][percentile] - direct[what][percentile] if report[what] and direct[what] else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Statistics(unittest.TestCase):
     def test_added_time_is_a_difference_of_percentiles(self):
         through, direct = {"delay": {"p50_us": 150.0}}, {"delay": {"p50_us": 100.0}}
         self.assertEqual(added_us(through, direct, "delay", "p50_us"), 50)
+        self.assertIsNone(added_us(through, {"delay": None}, "delay", "p50_us"))
 
     def test_a_quick_load_has_short_streams(self):
         for name, load in LOADS.items():
