@@ -26,6 +26,7 @@ CASES = {
     "chunk": (2000, "make-chunk"),
     "open-close": (200, None),
     "json": (200, None),
+    "prompt": (20, None),
 }
 # Allowed relative difference.
 ROOM = 0.05

@@ -126,6 +126,20 @@ fn observe_json(count: usize) {
     }
 }
 
+/// Observes requests of 300 KB, as coding agents send them: a third of the prompt is source code.
+fn observe_long_prompt(count: usize) {
+    let line = "    let tide = \\\"high\\\";\\n";
+    let prose = "The harbour master writes down when the tide turns, and who came in with it. ";
+    let text = format!("{}{}", line.repeat(2), prose).repeat(2_250);
+    let request = format!(
+        "{{\"model\":\"gpt-4o\",\"messages\":[{{\"role\":\"user\",\"content\":\"{text}\"}}]}}"
+    );
+    let (mut stage, body) = (Stage::new(true), stage::whole());
+    for _ in 0..count {
+        stage.exchange(&request, "application/json", &body);
+    }
+}
+
 fn make_chunks(count: usize) {
     for chunk in groups(count).flatten() {
         black_box(chunk);
@@ -136,7 +150,7 @@ fn make_chunks(count: usize) {
 type Case = (&'static str, fn(usize));
 
 /// All cases. `make-chunk` is the part of others that is not measured.
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     ("make-chunk", make_chunks),
     ("tee", pass_tee),
     ("frame", frame),
@@ -145,6 +159,7 @@ const CASES: [Case; 8] = [
     ("chunk", observe_stream),
     ("open-close", open_and_close),
     ("json", observe_json),
+    ("prompt", observe_long_prompt),
 ];
 
 fn main() {

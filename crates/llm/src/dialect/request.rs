@@ -125,10 +125,13 @@ impl RequestState {
 
     /// Counts the bytes of a piece of the prompt.
     pub fn prompt(&mut self, value: Value<'_>) {
-        if let Value::Text(text) = value {
-            let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
-            self.facts.prompt_bytes = self.facts.prompt_bytes.saturating_add(bytes);
-        }
+        let length = match value {
+            Value::Text(text) => text.len(),
+            Value::TextLength(length) => length,
+            _ => return,
+        };
+        let bytes = u64::try_from(length).unwrap_or(u64::MAX);
+        self.facts.prompt_bytes = self.facts.prompt_bytes.saturating_add(bytes);
     }
 
     fn flag(&mut self, field: RequestField, flag: bool) {

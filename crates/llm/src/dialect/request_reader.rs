@@ -73,7 +73,8 @@ impl Body {
         if Form::starts_with(first) {
             Self::Form(Form::new(paths))
         } else {
-            Self::Json(JsonScanner::new(paths))
+            let reads_length = |field| matches!(field, RequestField::Prompt);
+            Self::Json(JsonScanner::new(paths).with_lengths(reads_length))
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct JsonScanner<F: 'static> {
     /// The beginning of the string that is being read.
     word: BoundedText,
     errors: ErrorScanner,
+    /// Whether a field reads only the length of its strings.
+    reads_length: fn(F) -> bool,
 }
 
 /// An open object or list.
@@ -117,7 +119,13 @@ impl<F: Copy> JsonScanner<F> {
             text: Decoder::default(),
             word: BoundedText::default(),
             errors: ErrorScanner::default(),
+            reads_length: |_| false,
         }
+    }
+
+    /// Delivers strings of the fields for which `reads_length` returns true as [`Value::TextLength`].
+    pub fn with_lengths(self, reads_length: fn(F) -> bool) -> Self {
+        Self { reads_length, ..self }
     }
 
     /// Scans a whole document. Reuses the memory of the previous document.
@@ -369,7 +377,16 @@ impl<F: Copy> JsonScanner<F> {
 
     fn read_text<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
         let mut text = std::mem::take(&mut self.text);
-        let progress = text.push(rest, &mut |piece| self.piece(piece, out));
+        let progress = if self.reads_only_length() {
+            let mut length = 0;
+            let progress = text.push(rest, &mut |piece| length += piece.len());
+            if length > 0 {
+                self.emit(Value::TextLength(length), out);
+            }
+            progress
+        } else {
+            text.push(rest, &mut |piece| self.piece(piece, out))
+        };
         self.text = text;
         match progress {
             Progress::More => b"",
@@ -380,6 +397,14 @@ impl<F: Copy> JsonScanner<F> {
                 after
             }
         }
+    }
+
+    /// Whether every row that reads the current string reads only its length.
+    fn reads_only_length(&self) -> bool {
+        let ended = self.next.ended;
+        ended != 0
+            && self.paths.fields(ended).all(self.reads_length)
+            && self.paths.error_fields(ended).next().is_none()
     }
 
     fn read_raw<'a>(

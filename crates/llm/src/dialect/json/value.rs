@@ -9,6 +9,8 @@ pub enum Value<'a> {
     End,
     /// A piece of a string, without escapes and never empty.
     Text(&'a str),
+    /// The length in bytes of a piece of a string, never 0: instead of [`Self::Text`], if all fields read only the length.
+    TextLength(usize),
     /// The end of a string, with its beginning: [`MAX_NAME_BYTES`](tokengauge_types::label::MAX_NAME_BYTES) bytes of a
     /// string, or [`MAX_OBJECT_BYTES`](super::MAX_OBJECT_BYTES) bytes of an object that is passed on as text.
     TextEnd(&'a str),

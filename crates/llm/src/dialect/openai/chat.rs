@@ -286,7 +286,7 @@ impl Chat {
             Value::Object => self.is_known_part = false,
             Value::End if self.is_known_part => {}
             Value::End | Value::TextEnd(_) | Value::Number(_) | Value::Bool(_) => record_misfit(),
-            Value::Null | Value::Array | Value::Text(_) => {}
+            Value::Null | Value::Array | Value::Text(_) | Value::TextLength(_) => {}
         }
     }
 

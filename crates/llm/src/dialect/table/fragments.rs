@@ -56,7 +56,9 @@ impl Fragments {
             }
             Value::Bool(flag) => Content::Flag(flag),
             Value::End if field == Field::Report => Content::End,
-            Value::End | Value::Object | Value::Array | Value::Null => return,
+            Value::End | Value::Object | Value::Array | Value::Null | Value::TextLength(_) => {
+                return;
+            }
         };
         if let (Content::Text(range), Some(last)) = (&content, self.list.last_mut())
             && let Content::Text(before) = &mut last.content
