@@ -40,7 +40,7 @@ book:
 supply-chain:
     .ci/run supply-chain
 
-# Build the static release binary
+# Build the static binary that the checks run
 build:
     .ci/run build
 
@@ -98,5 +98,5 @@ bench *arguments:
 
 # Compare the overhead of the proxy with a bare relay, and with nginx, HAProxy and Envoy if they are installed (--quick: a minute)
 overhead *arguments:
-    cargo build --release -p tokengauge -p tokengauge-overhead
-    python3 benches/overhead.py --lab target/release/overhead --binary target/release/tokengauge {{ arguments }}
+    cargo build --profile dist -p tokengauge -p tokengauge-overhead
+    python3 benches/overhead.py --lab target/dist/overhead --binary target/dist/tokengauge {{ arguments }}

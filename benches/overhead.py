@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the cost of tokengauge compared with a bare hyper relay: interleaved rounds on loopback, with telemetry on.
 
-    overhead.py --lab target/release/overhead --binary target/release/tokengauge [--before BINARY] [--rounds 5] [--quick]
+    overhead.py --lab target/dist/overhead --binary target/dist/tokengauge [--before BINARY] [--rounds 5] [--quick]
                 [--only hold,idle,viewers,LOAD,…] [--out FILE.json]
 
 Starts a scripted backend, an OTLP receiver, the relay with two threads, and tokengauge with default settings that exports metrics and all spans.
