@@ -20,6 +20,7 @@ pub mod injector;
 pub mod log;
 #[cfg(feature = "tools")]
 mod monitoring;
+mod notify;
 #[cfg(feature = "tools")]
 pub mod report;
 pub mod run;

@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
 use crate::cli::log::InstalledLog;
+use crate::cli::notify::ServiceManager;
 use crate::config::{self, Config, ConfigWatcher, Otlp, RunArgs};
 use tokengauge_listen::Workers;
 use tokengauge_telemetry::process;
@@ -42,7 +43,9 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     watcher.watch_also(export.tls_files().cloned());
     let workers = workers()?;
     let runtime = main_runtime()?;
-    let result = runtime.block_on(serve(config, export, watcher, workers, &log));
+    let manager = ServiceManager::from_env(environment)?;
+    let proxy = Proxy { config, export, watcher, workers };
+    let result = runtime.block_on(serve(proxy, &log, &manager));
     // The shutdown does not wait for a flush that a second signal has interrupted.
     runtime.shutdown_background();
     result
@@ -130,13 +133,20 @@ fn overridden(file: &Otlp, name: &str) -> Option<String> {
     }
 }
 
-async fn serve(
+/// The parts from which [`serve`] starts a proxy.
+struct Proxy {
     config: Config,
     export: tokengauge_telemetry::TelemetryConfig,
     watcher: ConfigWatcher,
     workers: Workers,
+}
+
+async fn serve(
+    proxy: Proxy,
     log: &InstalledLog,
+    manager: &ServiceManager,
 ) -> anyhow::Result<ExitCode> {
+    let Proxy { config, export, watcher, workers } = proxy;
     // Signals are handled before the log reports that the proxy listens, because a reader of the log can then send one.
     let mut stop = Stop::listen()?;
     let hang_up = signal(SignalKind::hangup())?;
@@ -145,12 +155,18 @@ async fn serve(
         log.export_to(emitter);
     }
     log_addresses(&app);
+    manager.ready();
+    let apply = |loaded| {
+        manager.reloading();
+        manager.reloaded(reload(&app, loaded));
+    };
     tokio::select! {
-        never = watcher.run(hang_up, |loaded| reload(&app, loaded)) => match never {},
+        never = watcher.run(hang_up, apply) => match never {},
         () = stop.requested() => {}
     }
     // The configuration can have changed since the start.
     let grace_period = app.config().file.shutdown_grace_period.get();
+    manager.stopping(grace_period);
     tokio::select! {
         _ = app.shutdown(grace_period) => Ok(ExitCode::SUCCESS),
         () = stop.requested() => Ok(ExitCode::from(SECOND_SIGNAL)),
@@ -186,7 +202,8 @@ fn log_addresses(app: &App) {
     self_telemetry::admin_listening(&admin, restricted, app.has_console());
 }
 
-fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
+/// Applies a changed configuration, or logs its errors. Returns whether it is in use.
+fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) -> bool {
     // Certificates do not depend on the configuration, so an error in one does not affect the other.
     app.reload_certificates();
     let problem = match loaded {
@@ -195,7 +212,8 @@ fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
             log_warnings(&new);
             match app.reload(new) {
                 Ok(()) => {
-                    return self_telemetry::config_reloaded(&need_restart);
+                    self_telemetry::config_reloaded(&need_restart);
+                    return true;
                 }
                 Err(problem) => WithCauses(&problem).to_string(),
             }
@@ -204,6 +222,7 @@ fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
     };
     app.record_failed_reload();
     self_telemetry::config_reload_failed(&problem);
+    false
 }
 
 /// Waits for SIGTERM or SIGINT.

@@ -151,6 +151,37 @@ async fn a_signal_during_a_hung_flush_exits_immediately() {
     assert_eq!(process.ended().await.code(), Some(143));
 }
 
+#[tokio::test]
+async fn reports_start_reload_and_stop_to_the_service_manager() {
+    let backend = Backend::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let (file, path) = (directory.path().join("c.yaml"), directory.path().join("notify"));
+    replace(&file, &written(&[("one", &backend)], "").replace("0s", "1h"));
+    let manager = tokio::net::UnixDatagram::bind(&path).unwrap();
+    let received = async || {
+        let mut message = vec![0; 1_024];
+        let length = within("a message", manager.recv(&mut message)).await.unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let arguments = ["--config", file.to_str().unwrap()];
+    let variables = [("NOTIFY_SOCKET", path.to_str().unwrap())];
+    let mut process = Process::start(&arguments, &variables).await;
+    assert_eq!(received().await, "READY=1\nSTATUS=serving");
+    for (text, status) in [("nonsense: 1\n", "serving with the previous"), ("", "serving")] {
+        replace(&file, &(written(&[("one", &backend)], "").replace("0s", "7s") + text));
+        process.signal("HUP");
+        assert_eq!(received().await, "RELOADING=1");
+        let ready = received().await;
+        assert!(ready.starts_with(&format!("READY=1\nSTATUS={status}")), "{ready}");
+    }
+    process.signal("TERM");
+    let stopping = received().await;
+    assert!(stopping.starts_with("STOPPING=1\n"), "{stopping}");
+    // The grace period of the last valid configuration.
+    assert!(stopping.ends_with("\nEXTEND_TIMEOUT_USEC=12000000"), "{stopping}");
+    assert_eq!(process.ended().await.code(), Some(0));
+}
+
 /// Replaces `file` atomically, as an editor or Kubernetes does.
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
