@@ -72,6 +72,10 @@ node: docker
 arm64:
     .ci/run arm64
 
+# Install, upgrade and remove the packages of a release in clean roots
+dist: build
+    .ci/run dist
+
 # Build the files of the image again in another folder and compare every byte
 reproducible:
     .ci/run reproducible
