@@ -6,10 +6,9 @@ use std::process::Command;
 
 use regex::{Captures, Regex};
 
-/// A place of code or images, its owner and the name of the project. Names below `example` and `example.com` stand for
+/// A place of code, images or charts, its owner and the name of the project. Names below `example` and `example.com` stand for
 /// the reader's own registry, so they are not compared.
-const NAME: &str =
-    r"\b(github\.com|ghcr\.io|docker\.io|quay\.io|gitlab\.com)/([A-Za-z0-9_.-]+)/tokengauge\b";
+const NAME: &str = r"\b(github\.com|ghcr\.io|docker\.io|quay\.io|gitlab\.com)/([A-Za-z0-9_.-]+)/(charts/)?tokengauge\b";
 
 /// Returns `OWNER/NAME` of the repository.
 fn repository() -> &'static str {
@@ -20,13 +19,15 @@ fn repository() -> &'static str {
 /// Replaces the names in a text with those of the repository.
 fn renamed(text: &str, repository: &str) -> String {
     let name = Regex::new(NAME).unwrap();
+    let (owner, project) = repository.split_once('/').unwrap();
     let rename = |found: &Captures<'_>| {
         let host = if &found[1] == "github.com" || &found[1] == "gitlab.com" {
             "github.com"
         } else {
             "ghcr.io"
         };
-        format!("{host}/{repository}")
+        let folder = found.get(3).map_or("", |folder| folder.as_str());
+        format!("{host}/{owner}/{folder}{project}")
     };
     name.replace_all(text, rename).into_owned()
 }
@@ -75,6 +76,7 @@ fn renames_places_of_code_and_images_only() {
         ("image: ghcr.io/other/tokengauge:0.1.0", "image: ghcr.io/me/tokengauge:0.1.0"),
         ("https://gitlab.com/other/tokengauge/issues", "https://github.com/me/tokengauge/issues"),
         ("docker.io/other/tokengauge@sha256:0", "ghcr.io/me/tokengauge@sha256:0"),
+        ("oci://ghcr.io/other/charts/tokengauge", "oci://ghcr.io/me/charts/tokengauge"),
         ("registry.example.com/mirror/tokengauge:1", "registry.example.com/mirror/tokengauge:1"),
         ("ghcr.io/other/vllm:1", "ghcr.io/other/vllm:1"),
     ] {

@@ -326,10 +326,12 @@ mod tests {
 
     #[test]
     fn only_a_repository_with_an_owner_is_released() {
-        check_owner("https://github.com/me/tokengauge").unwrap();
+        // Another project, because a change of the owner rewrites the name of this one in all files.
+        check_owner("https://github.com/me/project").unwrap();
+        let unpublished = format!("https://github.com/{PLACEHOLDER}/project");
         for (wrong, message) in [
-            ("https://github.com/example/tokengauge", "set it to the owner"),
-            ("https://gitlab.com/me/tokengauge", "not https://github.com/OWNER/NAME"),
+            (&*unpublished, "set it to the owner"),
+            ("https://gitlab.com/me/project", "not https://github.com/OWNER/NAME"),
             ("https://github.com/me", "not https://github.com/OWNER/NAME"),
         ] {
             let error = check_owner(wrong).unwrap_err().to_string();
