@@ -4,7 +4,7 @@
     dist_check.py --distrib FOLDER --tools FOLDER [--image FILE] [--verbose]
 
 `cargo xtask dist` created FOLDER. A clean root is an empty folder with busybox. deb and rpm are installed there, the command of the systemd
-unit is started, the packages are upgraded and removed. install.sh runs in a clean root against a local file server. The chart, and the image
+unit is started, the packages are upgraded and removed. systemd starts the unit in a copy of this machine's root. install.sh runs in a clean root against a local file server. The chart, and the image
 FILE in the format of `docker save`, are pushed to a local registry and installed from there.
 
 The check runs in a network namespace of its own. Needs Linux, root, dpkg, rpm, busybox and systemd-analyze; exit status 77 without root.
@@ -29,7 +29,7 @@ import tempfile
 import threading
 import tomllib
 
-from namespaces import SKIPPED, loopback, run_inside
+from namespaces import SKIPPED, group_removed, loopback, run_inside
 from rig import WAIT_LIMIT, Tally, listening, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -252,6 +252,44 @@ def hardened(root, tally):
     tally.check("systemd rates the exposure of the unit 2 or less", rated.returncode == 0, exposure)
 
 
+def own_group():
+    """Creates a cgroup, below which systemd creates those of its services."""
+    mounts = [line.split() for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+    unified = next(mount[1] for mount in mounts if mount[2] == "cgroup2")
+    own = next(line[3:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+    group = pathlib.Path(unified) / own.strip("/") / f"dist-check-{os.getpid()}"
+    group.mkdir()
+    return group
+
+
+def booted(files, folder, tally):
+    """Lets systemd start, reload and stop the installed service with all restrictions of its unit."""
+    command = ["timeout", "--kill-after=1", "120", "unshare", "--pid", "--mount", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child",
+               ROOT / "tests/python/dist_boot.sh", folder, next(files.glob(f"*_{architecture()}.deb"))]
+    group = own_group()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               preexec_fn=lambda: (group / "cgroup.procs").write_text("0"))
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line == "done\n":
+            break
+    process.terminate()
+    process.wait()
+    wait_until(lambda: group_removed(group))
+    facts = dict(line.strip().split("=", 1) for line in lines if "=" in line)
+    if "booting" not in facts:
+        print(f"systemd was not booted: {lines[-1] if lines else 'no output'}")
+        return
+    tally.check("systemd: the service starts", facts.get("started") == "yes" and facts.get("ready") == "ready", lines)
+    tally.check("systemd: the status is that of the program", facts.get("status") == "serving", lines)
+    confined = facts.get("Uid", "0") != "0" and int(facts.get("CapEff", "1"), 16) == 0 and facts.get("NoNewPrivs") == "1" and facts.get("Seccomp") == "2"
+    tally.check("systemd: the service has no rights and a filter of system calls", confined, lines)
+    tally.check("systemd: the service has the limit of open files", facts.get("files") == "65536", lines)
+    tally.check("systemd: the status shows a rejected configuration", facts.get("reloaded") == "yes" and "previous configuration" in facts.get("rejected", ""), lines)
+    tally.check("systemd: the service stops cleanly and without a warning", facts.get("result") == "success inactive" and facts.get("warnings") == "0", lines)
+
+
 # --- install.sh ------------------------------------------------------------------------------------------------------
 
 
@@ -361,7 +399,7 @@ def inside(args, folder):
     tally = Tally(args.verbose)
     files = args.distrib / "files"
     newer = folder / "newer"
-    for name in ("archive", "newer", "server", "registry"):
+    for name in ("archive", "newer", "booted", "server", "registry"):
         (folder / name).mkdir()
     archives(files, folder / "archive", tally)
     newer_packages(args.distrib, args.tools, newer)
@@ -372,6 +410,7 @@ def inside(args, folder):
     root = clean_root(folder / "unit")
     Deb(root).install(files)
     hardened(root, tally)
+    booted(files, folder / "booted", tally)
     installer(clean_root(folder / "installer"), files, folder / "server", tally)
     pushed(files, args.tools, args.image, folder / "registry", tally)
     print(f"{tally.passed} checks passed, {tally.failed} failed")
