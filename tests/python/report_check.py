@@ -113,11 +113,15 @@ def write(folder, lines, seed):
     return paths
 
 
+def opened(path):
+    return gzip.open(path, "rt") if path.endswith(".gz") else open(path)
+
+
 def read(paths):
     """Reads the fields that the definitions need, and counts the lines of each kind."""
     rows, counts = [], collections.Counter()
     for path in paths:
-        with gzip.open(path, "rt") if path.endswith(".gz") else open(path) as log:
+        with opened(path) as log:
             for text in log:
                 counts["read"] += 1
                 try:
