@@ -13,6 +13,8 @@ use tokengauge_types::url::redact_urls;
 
 mod admin_client;
 mod check;
+#[cfg(feature = "tools")]
+pub mod clickhouse;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod inject;
@@ -248,7 +250,7 @@ pub fn main(cli: Cli) -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top(args) => exit_code(top::run(&args, config::environment)),
         #[cfg(feature = "tools")]
-        Command::Report(args) => report::run(args),
+        Command::Report(args) => report::run(args, config::environment),
         Command::Check(args) => check::run(&args, config::environment)
             .unwrap_or_else(|error| fail(format!("{error:#}"))),
         Command::Injector(args) => service_exit_code(injector::run(*args, config::environment)),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 
-use super::{write_stderr, write_stdout};
+use super::{clickhouse, write_stderr, write_stdout};
 use crate::config::{self, value::DurationValue};
 use tokengauge_report::compare::Settings;
 use tokengauge_report::dimension::{Dimension, Selector, SelectorError};
@@ -28,8 +28,13 @@ use tokengauge_types::clock::wall_now;
 pub struct Args {
     /// Read these request logs, in any order, including rotated ones. Files that end in .gz are decompressed, and - is
     /// standard input. Of several files with the same content, only the first is used
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "clickhouse")]
     pub files: Vec<PathBuf>,
+
+    /// Read the requests from ClickHouse instead of files: the address of its HTTP interface, such as
+    /// http://127.0.0.1:8123. User and password are in CLICKHOUSE_USER and CLICKHOUSE_PASSWORD
+    #[arg(long, value_name = "URL", conflicts_with = "files")]
+    pub clickhouse: Option<clickhouse::ServerUrl>,
 
     /// Use only requests that started at this time or later: a day (2026-10-31) or a month (2026-10) from midnight UTC, a
     /// time with its zone (2026-10-31T12:00:00Z), or a duration before now (30d)
@@ -125,6 +130,9 @@ Examples:
   Compare two variants of the same traffic:
     tokengauge report requests.jsonl --compare variant=a,variant=b
 
+  Cost of the last 30 days by tenant and model, from ClickHouse:
+    tokengauge report --clickhouse http://127.0.0.1:8123 --since 30d --by tenant,model
+
   Check a release against limits:
     tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
 
@@ -167,16 +175,21 @@ fn parse_confidence(text: &str) -> Result<f64, String> {
 
 /// Evaluates the logs and prints the report. The exit code is 0 only if all limits hold and the logs were read
 /// completely.
-pub(super) fn run(args: Args) -> ExitCode {
-    evaluate(args).unwrap_or_else(|error| {
+pub(super) fn run(args: Args, environment: fn(&str) -> Option<String>) -> ExitCode {
+    evaluate(args, environment).unwrap_or_else(|error| {
         write_stderr(format!("{error:#}"));
         ExitCode::from(NO_REPORT)
     })
 }
 
-fn evaluate(args: Args) -> anyhow::Result<ExitCode> {
-    let (format, html) = (args.format, args.html.clone());
-    let report = tokengauge_report::evaluate(&request(args)?)?;
+fn evaluate(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
+    let (format, html, server) = (args.format, args.html.clone(), args.clickhouse.clone());
+    let request = request(args)?;
+    let report = match server {
+        Some(server) => clickhouse::report(&server, &request, environment)
+            .map_err(|error| anyhow!("{error:#}"))?,
+        None => tokengauge_report::evaluate(&request)?,
+    };
     for warning in report.warnings() {
         write_stderr(warning);
     }
@@ -217,9 +230,11 @@ fn request(args: Args) -> anyhow::Result<Request> {
     let trim = |given: Option<Trim>| given.unwrap_or(if decides { Trim::Auto } else { Trim::None });
     let runs = matches!(compare, Compare::Runs);
     let file = |path, side| File { path, side: if runs { side } else { Side::Neither } };
+    let server = args.clickhouse.map(|server| PathBuf::from(server.to_string()));
+    let files = args.files.into_iter().chain(server);
     let baseline = args.baseline.into_iter().map(|path| file(path, Side::A));
     Ok(Request {
-        files: baseline.chain(args.files.into_iter().map(|path| file(path, Side::B))).collect(),
+        files: baseline.chain(files.map(|path| file(path, Side::B))).collect(),
         by: args.by,
         focus: matches!(args.format, Format::Focus),
         period,

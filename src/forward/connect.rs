@@ -234,14 +234,20 @@ fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     }
 }
 
-/// Returns the trusted root certificates: those of the system or of `SSL_CERT_FILE`, and the configured `ca_file`. If
-/// the system has none, Mozilla's root certificates replace them.
-fn roots(config: &UpstreamConfig) -> Result<RootCertStore, SetupError> {
+/// Returns the trusted root certificates of the system or of `SSL_CERT_FILE`. If the system has none, Mozilla's root
+/// certificates replace them.
+pub fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
+    roots
+}
+
+/// Returns [`system_roots`] and the certificates of the configured `ca_file`.
+fn roots(config: &UpstreamConfig) -> Result<RootCertStore, SetupError> {
+    let mut roots = system_roots();
     let Some(file) = &config.ca_file else {
         return Ok(roots);
     };

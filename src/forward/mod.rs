@@ -47,7 +47,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::body::{BodyError, RelayBody};
-pub use self::connect::{ConnectError, SetupError, read_authorities};
+pub use self::connect::{ConnectError, SetupError, read_authorities, system_roots};
 pub use self::forwarder::{ForwardService, Forwarder};
 pub use self::identity::Identity;
 pub use self::limiter::ConcurrencyLimit;

@@ -376,7 +376,7 @@ fn interval(value: f64, mut resampled: Vec<f64>, confidence: f64) -> Option<Inte
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::{File, read};
+    use crate::read::{File, Streams, read};
     use crate::{Compare, Request};
 
     /// Returns a log in which A has short and long prompts. B has more prompts, which are all long. Within a bucket, B
@@ -407,7 +407,7 @@ mod tests {
         let compare =
             Compare::Within { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() };
         let files = vec![File { path, side: Side::Neither }];
-        read(&Request { files, compare, ..Request::default() }).unwrap()
+        read(&Request { files, compare, ..Request::default() }, Streams::new()).unwrap()
     }
 
     fn few() -> Settings {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::compare;
 use crate::dimension::Dimension;
 use crate::key::SEPARATOR;
-use crate::read::{self, Lines, Log, ReadError};
+use crate::read::{self, Lines, Log, ReadError, Streams};
 use crate::row::{Row, Side};
 use crate::statistics;
 use crate::table::{Throughput, tables};
@@ -35,7 +35,15 @@ pub enum Error {
 /// Fails if a file cannot be opened, if the files contain no API call, if no call matches the selectors, or if one side
 /// of a comparison is empty.
 pub fn evaluate(request: &Request) -> Result<Report, Error> {
-    let log = read::read(request)?;
+    evaluate_streams(request, Streams::new())
+}
+
+/// Evaluates files and streams. A file whose path is a key of `streams` is not opened.
+///
+/// # Errors
+/// Returns the same errors as [`evaluate`].
+pub fn evaluate_streams(request: &Request, streams: Streams) -> Result<Report, Error> {
+    let log = read::read(request, streams)?;
     if log.rows.is_empty() {
         let Lines { read, filtered, outside, .. } = log.lines;
         let period = Period::from_range(request.period);
@@ -72,6 +80,7 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
         in_other: log.groups.overflow_count(),
         comparison,
         acceptance: None,
+        notes: Vec::new(),
         focus: log.focus,
         period: Period::from_range(request.period),
         runs: runs.0.into_iter().map(|run| run.run).collect(),
@@ -227,13 +236,17 @@ fn groups(log: &Log, request: &Request, runs: &Runs) -> Vec<Group> {
         Group { key: named.collect(), statistics }
     };
     let mut groups: Vec<Group> = seen.map(group).collect();
+    sort(&mut groups, request);
+    groups
+}
+
+/// Sorts by the dimensions of time, and then by the number of requests. Groups of equal size stay in their order.
+pub fn sort(groups: &mut [Group], request: &Request) {
     let times: Vec<&str> =
         request.by.iter().filter(|it| it.is_time()).map(Dimension::as_str).collect();
-    // The sort is stable: groups of equal size stay in order of first appearance.
     groups.sort_by_cached_key(|group| {
         let time: Vec<Option<String>> =
             times.iter().map(|name| group.key.get(name).cloned()).collect();
         (time, Reverse(group.statistics.requests))
     });
-    groups
 }

@@ -7,6 +7,7 @@
 pub mod acceptance;
 mod bootstrap;
 mod cells;
+pub mod clickhouse;
 pub mod compare;
 pub mod csv;
 mod csv_line;
@@ -37,7 +38,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
-pub use evaluate::{Error, evaluate};
+pub use evaluate::{Error, evaluate, evaluate_streams};
 pub use row::{Quality, Side};
 
 use acceptance::{Acceptance, AcceptanceResult};
@@ -107,6 +108,9 @@ pub struct Report {
     pub comparison: Option<Comparison>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acceptance: Option<AcceptanceResult>,
+    /// What limits the answer, if it does not come from single requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Cost by hour, if it was asked for.
     #[serde(skip)]
     pub focus: Option<focus::Table>,
@@ -261,7 +265,7 @@ impl Report {
                 .to_owned()
         });
         let lines = lines.chain(broken).chain(duplicates).chain(other);
-        lines.chain(unpriced).chain(limited).collect()
+        lines.chain(unpriced).chain(limited).chain(self.notes.iter().cloned()).collect()
     }
 }
 

@@ -21,6 +21,11 @@ impl Money {
         Self((amount * UNITS as f64).round() as i128)
     }
 
+    /// Returns an amount of `units` of 10⁻¹².
+    pub const fn from_units(units: i128) -> Self {
+        Self(units)
+    }
+
     pub fn to_amount(self) -> f64 {
         self.0 as f64 / UNITS as f64
     }

@@ -127,6 +127,17 @@ pub struct Saturation {
 }
 
 impl Saturation {
+    /// Returns an empty curve, for a report without single requests.
+    pub const fn unknown() -> Self {
+        Self {
+            method: saturation_point::METHOD,
+            curve: Vec::new(),
+            saturation_point: None,
+            no_saturation_point: None,
+            points: Vec::new(),
+        }
+    }
+
     pub fn from_rows<'r>(rows: impl Iterator<Item = &'r Row> + Clone, extent: RunExtent) -> Self {
         let points = extent.slices().map_or_else(Vec::new, |grid| {
             let tokens = window::tokens(rows.clone(), grid).into_iter();

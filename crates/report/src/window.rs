@@ -109,6 +109,25 @@ pub struct Window {
     pub bounds: StartRange,
 }
 
+impl Window {
+    /// Returns the window that contains the whole run.
+    pub fn whole(extent: RunExtent) -> Self {
+        Self {
+            method: method(Trim::None, Trim::None),
+            steady: false,
+            not_found: None,
+            from: time::format(extent.from),
+            to: time::format(extent.to),
+            offset: 0.0,
+            length: extent.to.saturating_sub(extent.from) as f64 / 1e9,
+            cut_before: 0,
+            cut_after: 0,
+            counted: extent.requests,
+            bounds: StartRange::ALL,
+        }
+    }
+}
+
 /// Reasons why a search found no steady state.
 const TOO_FEW: &str = "fewer than 100 requests";
 const NO_TIME: &str = "all requests started and ended at the same time";

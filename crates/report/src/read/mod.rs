@@ -10,7 +10,7 @@ mod duplicates;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -48,6 +48,9 @@ pub struct File {
     pub path: PathBuf,
     pub side: Side,
 }
+
+/// Contents that do not come from files, by the path in the request.
+pub type Streams = BTreeMap<PathBuf, Box<dyn Read + Send>>;
 
 /// Result of reading one file.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -125,10 +128,14 @@ pub struct ReadError {
 ///
 /// # Errors
 /// Fails if a file cannot be opened. A later read error is reported in the [`Input`] of the file.
-pub fn read(request: &Request) -> Result<Log, ReadError> {
+pub fn read(request: &Request, mut streams: Streams) -> Result<Log, ReadError> {
     let duplicates = duplicates::find(&request.files);
-    let sources =
-        request.files.iter().zip(duplicates).map(|(file, duplicate)| open(file, duplicate));
+    let sources = request.files.iter().zip(duplicates).map(|(file, duplicate)| {
+        match streams.remove(&file.path) {
+            Some(stream) => Ok((file.clone(), Content::New(Source::stream(stream)))),
+            None => open(file, duplicate),
+        }
+    });
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let parsers = thread::available_parallelism().map_or(1, usize::from).min(MAX_PARSERS);
     let mut log = Log::new(request);
@@ -209,6 +216,12 @@ fn read_blocks(sources: Vec<(File, Content)>, parsers: &[SyncSender<Block>]) -> 
 }
 
 impl Input {
+    /// Describes an answer of a server.
+    pub(crate) fn stream(name: &str, bytes: u64, sha256: String) -> Self {
+        let path = name.to_owned();
+        Self { path, side: None, bytes, sha256, broken: None, duplicate_of: None }
+    }
+
     fn new(file: &File, Stored { bytes, sha256 }: Stored) -> Self {
         Self {
             path: file.path.to_string_lossy().into_owned(),

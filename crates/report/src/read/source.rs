@@ -41,8 +41,12 @@ impl Source {
         })
     }
 
+    pub(super) fn stream(bytes: StoredBytes) -> Self {
+        Self::Plain(Box::new(HashingReader::new(bytes)))
+    }
+
     fn plain(bytes: impl Read + Send + 'static) -> Self {
-        Self::Plain(Box::new(HashingReader::new(Box::new(bytes))))
+        Self::stream(Box::new(bytes))
     }
 
     /// Returns the size and the hash of the stored bytes that were read so far.

@@ -37,7 +37,7 @@ fn reads_plain_and_gzip_files_in_order() {
         file(&folder, "log.1.gz", &packed(&format!("{}\n\n", line(2, "b", 2.0)))),
         file(&folder, "log", line(1, "a", 1.0).as_bytes()),
     ];
-    let log = read(&by_variant(&files)).unwrap();
+    let log = read(&by_variant(&files), Streams::new()).unwrap();
     let sides: Vec<Side> = log.rows.iter().map(|row| row.side).collect();
     assert_eq!(sides, [Side::B, Side::A]);
     assert_eq!(log.groups.iter().collect::<Vec<_>>(), ["b", "a"]);
@@ -67,7 +67,7 @@ fn counts_a_log_once_that_is_given_twice() {
         file(&folder, "empty", b""),
         file(&folder, "empty too", b""),
     ];
-    let log = read(&by_variant(&files)).unwrap();
+    let log = read(&by_variant(&files), Streams::new()).unwrap();
     assert_eq!(log.lines.calls, 2_001);
     let of: Vec<bool> = log.inputs.iter().map(|input| input.duplicate_of.is_some()).collect();
     assert_eq!(of, [false, true, false, true, false, false]);
@@ -77,7 +77,7 @@ fn counts_a_log_once_that_is_given_twice() {
     // Both sides of a comparison may be the same run.
     let sides = [Side::A, Side::B].map(|side| File { side, ..plain.clone() });
     let request = Request { compare: Compare::Runs, ..by_variant(&sides) };
-    assert_eq!(read(&request).unwrap().lines.calls, 2_000);
+    assert_eq!(read(&request, Streams::new()).unwrap().lines.calls, 2_000);
 }
 
 #[test]
@@ -95,7 +95,8 @@ fn counts_unreadable_lines_and_reads_the_rest() {
         file(&folder, "broken.gz", b"\x1f\x8b\x08 no gzip"),
     ];
     let only = vec!["variant=a".parse().unwrap()];
-    let log = read(&Request { files: files.to_vec(), only, ..Request::default() }).unwrap();
+    let log = read(&Request { files: files.to_vec(), only, ..Request::default() }, Streams::new())
+        .unwrap();
     let expected = Lines {
         read: 7,
         calls: 1,
@@ -115,7 +116,7 @@ fn counts_unreadable_lines_and_reads_the_rest() {
 fn reports_the_path_of_a_missing_file() {
     let path = PathBuf::from("/nowhere/log");
     let files = [File { path, side: Side::Neither }];
-    let error = read(&by_variant(&files)).unwrap_err().to_string();
+    let error = read(&by_variant(&files), Streams::new()).unwrap_err().to_string();
     assert!(error.starts_with("cannot read /nowhere/log"), "{error}");
 }
 
@@ -123,7 +124,7 @@ fn reports_the_path_of_a_missing_file() {
 fn limits_the_number_of_groups() {
     let folder = tempfile::tempdir().unwrap();
     let text: String = (0..MAX_GROUPS + 5).map(|n| line(1, &format!("v{n}"), 1.0) + "\n").collect();
-    let log = read(&by_variant(&[file(&folder, "log", text.as_bytes())])).unwrap();
+    let log = read(&by_variant(&[file(&folder, "log", text.as_bytes())]), Streams::new()).unwrap();
     assert_eq!(log.groups.iter().len(), MAX_GROUPS + 1);
     assert_eq!(log.rows.iter().filter(|row| row.group == 10_000).count(), 5);
 }

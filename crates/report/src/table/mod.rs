@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::interner::StringInterner;
 use crate::money::Money;
@@ -50,7 +50,7 @@ pub struct Statistics {
 }
 
 /// Token sums over all requests, including failed ones. A sum is `None` if no request has a value.
-#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct Tokens {
     /// Output tokens from which the rates are computed: the provider's count without hidden reasoning. Without a count
     /// from the provider, this is the count of tokengauge.
@@ -112,11 +112,12 @@ pub struct Shares {
 
 /// Running sum of the cost in one currency.
 #[derive(Clone, Copy, Debug, Default)]
-struct CostSum {
-    n: u64,
-    total: Money,
-    reported: Money,
-    tokens: f64,
+pub struct CostSum {
+    pub n: u64,
+    pub total: Money,
+    pub reported: Money,
+    /// Tokens that the requests with a cost generated.
+    pub tokens: f64,
 }
 
 /// Running sums of a group.
@@ -257,7 +258,7 @@ impl Sums {
 }
 
 impl CostSum {
-    fn to_cost(self) -> Cost {
+    pub fn to_cost(self) -> Cost {
         let (total, reported) = (self.total.to_amount(), self.reported.to_amount());
         Cost {
             n: self.n,
@@ -275,7 +276,7 @@ fn name(interner: &StringInterner, id: u16) -> String {
 }
 
 /// Returns each count divided by `n`, the number of requests with a value. Returns `None` if `n` is 0.
-fn shares(n: u64, times: impl Iterator<Item = (String, u64)>) -> Option<Shares> {
+pub fn shares(n: u64, times: impl Iterator<Item = (String, u64)>) -> Option<Shares> {
     let shares = times.filter_map(|(name, times)| Some((name, ratio(times as f64, n)?)));
     (n > 0).then(|| Shares { n, shares: shares.collect() })
 }

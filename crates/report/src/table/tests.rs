@@ -1,6 +1,6 @@
 use super::*;
 use crate::Request;
-use crate::read::{File, read};
+use crate::read::{File, Streams, read};
 use crate::row::Side;
 
 /// Four requests of two models, with figures computed by hand.
@@ -16,7 +16,7 @@ fn tables_of(text: &str) -> (Vec<String>, Vec<Statistics>) {
     let path = folder.path().join("log");
     std::fs::write(&path, text).unwrap();
     let (files, by) = (vec![File { path, side: Side::Neither }], vec!["model".parse().unwrap()]);
-    let log = read(&Request { files, by, ..Request::default() }).unwrap();
+    let log = read(&Request { files, by, ..Request::default() }, Streams::new()).unwrap();
     let names: Vec<String> = log.groups.iter().map(str::to_owned).collect();
     let tables = tables(&log, names.len(), |row| Some(row.group), |_| true);
     (names, tables)
