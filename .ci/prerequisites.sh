@@ -137,6 +137,17 @@ need_focus() {
   printf '%s\n' "$wanted" >"$made"
 }
 
+# A separate environment for the engine of ClickHouse, which has 900 MB.
+need_clickhouse() {
+  local wanted folder=$target/clickhouse-venv made=$target/clickhouse-venv/made-from.txt
+  wanted=$(cat tests/clickhouse/requirements.txt)
+  [ -x "$folder/bin/python" ] && [ "$(cat "$made" 2>/dev/null)" = "$wanted" ] && return
+  need python3 python3 || return
+  rm -rf "$folder" && python3 -m venv "$folder" || return
+  "$folder/bin/pip" install --quiet --disable-pip-version-check -r tests/clickhouse/requirements.txt || return
+  printf '%s\n' "$wanted" >"$made"
+}
+
 # A Python environment with pinned packages, made again when the pins change.
 need_python() {
   local wanted made=$environment/made-from.txt

@@ -79,8 +79,8 @@ SELECT
     -- Clients choose the agent. Any other name is `other`, so that a client cannot fill the table.
     multiIf(
         r.agent IN (
-            '', 'claude-cli', 'codex_cli_rs', 'opencode', 'GeminiCLI', 'OpenAI', 'AsyncOpenAI', 'Anthropic',
-            'AsyncAnthropic', 'litellm', 'python-httpx', 'python-requests', 'curl'),
+            '', 'claude-cli', 'codex_cli_rs', 'opencode', 'GeminiCLI', 'OpenAI/Python', 'OpenAI/JS', 'Anthropic/Python',
+            'Anthropic/JS', 'litellm', 'python-httpx', 'python-requests', 'curl'),
         r.agent,
         'other') AS agent,
     variant,
@@ -110,7 +110,7 @@ SELECT
     countIf(is_judged) AS quality_n,
     sumMap(mapFromArrays(
         arrayMap(name -> toString(name), mapKeys(qualities)), arrayMap(name -> toUInt64(1), mapKeys(qualities)))) AS quality,
-    groupUniqArray(16)(toString(config_hash)) AS configurations,
+    groupUniqArrayIf(16)(toString(config_hash), config_hash != '') AS configurations,
     min(started_at) AS first_start,
     max(addNanoseconds(started_at, toInt64(round(coalesce(r.duration, 0) * 1e9)))) AS last_end,
     count(ok_ttft) AS ttft_n,

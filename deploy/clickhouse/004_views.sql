@@ -74,13 +74,20 @@ WITH
             nullIf(error_type, ''),
             tuple(first_token, last_token, duration),
             tuple(nullIf(route, '')),
-            tuple(nullIf(tenant, ''), nullIf(session, ''), nullIf(variant, '')),
+            tuple(
+                nullIf(tenant, ''), nullIf(session, ''), nullIf(session_source, ''), nullIf(sub_agent, ''), nullIf(variant, '')),
+            tuple(nullIf(agent, ''), nullIf(agent_version, '')),
+            tuple(resend_count),
             tuple(nullIf(config_hash, ''))),
         'Tuple(
             time String, outcome String, error_type Nullable(String),
             times Tuple(first_token Nullable(Float64), last_token Nullable(Float64), end Nullable(Float64)),
             route Tuple(name Nullable(String)),
-            identity Tuple(tenant Nullable(String), session Nullable(String), variant Nullable(String)),
+            identity Tuple(
+                tenant Nullable(String), session Nullable(String), session_source Nullable(String), sub_agent Nullable(String),
+                variant Nullable(String)),
+            agent Tuple(name Nullable(String), version Nullable(String)),
+            attempts Tuple(resend_count Nullable(UInt32)),
             config Tuple(hash Nullable(String)))')) AS request_part,
     toJSONString(CAST(
         tuple(
@@ -91,7 +98,8 @@ WITH
             tuple(nullIf(input_length_bucket, ''), nullIf(output_length_bucket, '')),
             tuple(output_tps, itl),
             tuple(usage_input, usage_output, usage_reasoning, usage_cache_read, usage_cache_write, usage_cache_write_1h),
-            tuple(generated)),
+            tuple(generated),
+            reported_cost),
         'Tuple(
             labels Tuple(
                 model Nullable(String), provider Nullable(String), operation Nullable(String),
@@ -103,7 +111,8 @@ WITH
             usage Tuple(
                 input Nullable(Float64), output Nullable(Float64), reasoning Nullable(Float64),
                 cache_read Nullable(Float64), cache_write Nullable(Float64), cache_write_1h Nullable(Float64)),
-            output Tuple(tokens Nullable(Float64)))')) AS call_part,
+            output Tuple(tokens Nullable(Float64)),
+            reported_cost Nullable(Float64))')) AS call_part,
     toJSONString(CAST(
         tuple(assumeNotNull(cost_amount), currency, cost_source),
         'Tuple(amount Float64, currency String, source String)')) AS cost_part,

@@ -70,8 +70,8 @@ def main():
 
 
 def upgrade(base, wrong):
-    """Applies the first release, inserts a request, applies the rest and everything again. No row is lost or doubled, and the
-    columns of the upgrade are read from new requests."""
+    """Applies the first release, inserts a request, applies the upgrades and then everything again. No row is lost or doubled, and
+    the index of the upgrade covers the stored request."""
     first = [path for path in engine.files() if os.path.basename(path) < "005"]
     later = [path for path in engine.files() if path not in first]
     line = {"time": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "outcome": "ok", "times": {"end": 1}, "call": {"labels": {"model": "m"}, "rates": {}}}
@@ -80,12 +80,17 @@ def upgrade(base, wrong):
     base.apply(later)
     base.apply(engine.files())
     line["http"] = {"request_headers": {"user-agent": "claude-cli/2.1.86 (external)"}}
+    line["attempts"] = {"resend_count": 2}
+    line["call"]["reported_cost"] = 0.25
     base.insert_events([json.dumps(line) + "\n"])
-    found = base.rows("SELECT count(), countIf(agent = 'claude-cli') FROM tokengauge.requests")
+    found = base.rows("SELECT count(), countIf(agent = 'claude-cli' AND resend_count = 2 AND reported_cost = 0.25) FROM tokengauge.requests")
     hourly = base.rows("SELECT sum(requests), sumIf(requests, agent = 'claude-cli') FROM tokengauge.requests_hourly")
     for name, rows in [("requests", found), ("requests_hourly", hourly)]:
         if rows != [["2", "1"]]:
             wrong.append(f"upgrade: {name} has {rows} instead of 2 rows, 1 of them with an agent")
+    indexed = base.rows("SELECT countIf(secondary_indices_compressed_bytes > 0), count() FROM system.parts WHERE active AND table = 'requests'")
+    if indexed[0][0] != indexed[0][1]:
+        wrong.append(f"upgrade: {indexed[0][0]} of {indexed[0][1]} parts of requests have the index")
     for table in ("requests", "requests_hourly"):
         base.query(f"TRUNCATE TABLE tokengauge.{table}")
 

@@ -78,11 +78,11 @@ def differences(row, statistics):
         if n != (summary["n"] if summary else 0) or summary and abs(mean / summary["mean"] - 1) > 1e-12:
             yield f"{name}: mean {mean} of {n}, and not {summary}"
     finish, quality_n, quality, cost_n = json.loads(take()), int(take()), json.loads(take()), json.loads(take())
-    n = sum(map(int, finish.values()))
-    if {name: int(times) / n for name, times in finish.items()} != statistics["finish"]["shares"]:
+    n, none = sum(map(int, finish.values())), {"shares": {}}
+    if {name: int(times) / n for name, times in finish.items()} != statistics.get("finish", none)["shares"]:
         yield f"finish is {finish}"
     shares = {name: int(times) / quality_n for name, times in quality.items()}
-    if shares != {name: share for name, share in statistics["quality"]["shares"].items() if share}:
+    if shares != {name: share for name, share in statistics.get("quality", none)["shares"].items() if share}:
         yield f"quality is {shares}"
     costs = {currency: (int(cost_n[currency]), float(cost), float(reported)) for currency, cost, reported in row}
     if costs != {name: (cost["n"], cost["total"], cost["reported"]) for name, cost in statistics.get("cost", {}).items()}:

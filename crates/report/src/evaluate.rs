@@ -67,11 +67,7 @@ pub fn evaluate_streams(request: &Request, streams: Streams) -> Result<Report, E
         .map(|sides| compare::compare(&log, sides, |row| runs.is_in_window(row), request.settings));
     let mut report = Report {
         tokengauge: env!("CARGO_PKG_VERSION"),
-        configuration: if log.configs.is_empty() {
-            vec![UNKNOWN.to_owned()]
-        } else {
-            log.configs.iter().cloned().collect()
-        },
+        configuration: known(log.configs.iter().cloned().collect()),
         seed: request.settings.seed,
         percentiles: statistics::PERCENTILES,
         subjects,
@@ -94,6 +90,12 @@ pub fn evaluate_streams(request: &Request, streams: Streams) -> Result<Report, E
         report.acceptance = judged;
     }
     Ok(report)
+}
+
+/// Returns the hashes, or `unknown` without any.
+pub fn known(mut hashes: Vec<String>) -> Vec<String> {
+    hashes.sort_unstable();
+    if hashes.is_empty() { vec![UNKNOWN.to_owned()] } else { hashes }
 }
 
 fn selectors(request: &Request) -> String {

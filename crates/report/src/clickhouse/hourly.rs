@@ -108,7 +108,7 @@ pub fn report(
         inputs: vec![Input::stream(name, bytes, stored)],
         lines: Lines { read: all.requests, calls: all.requests, ..Lines::default() },
         period: Period::from_range(whole_hours(request.period)),
-        configuration: all.configurations.clone(),
+        configuration: evaluate::known(all.configurations.clone()),
         seed: request.settings.seed,
         percentiles: PERCENTILES,
         runs: vec![Run {

@@ -1,11 +1,11 @@
 //! Writes the SQL. The tables are those of `deploy/clickhouse`. No query changes a setting, because a user that may
 //! only read often may not do so.
 
-use crate::Request;
 use crate::dimension::{Dimension, Selector};
 use crate::read::MAX_GROUPS;
 use crate::row::Rows;
 use crate::window::StartRange;
+use crate::{Compare, Request};
 
 /// Maximum number of rows in the result of [`groups`]: one more than the report shows.
 pub const MAX_GROUP_ROWS: usize = MAX_GROUPS + 1;
@@ -49,7 +49,7 @@ pub(super) fn hourly_column(dimension: Dimension) -> Option<&'static str> {
     match dimension.as_str() {
         "day" => Some("toString(toDate(hour))"),
         "month" => Some("formatDateTime(hour, '%Y-%m')"),
-        same @ ("model" | "route" | "variant" | "tenant" | "provider") => Some(same),
+        same @ ("model" | "route" | "variant" | "tenant" | "provider" | "agent") => Some(same),
         _ => None,
     }
 }
@@ -70,8 +70,13 @@ pub fn counts(request: &Request) -> String {
 /// Returns the query for the matching requests, as lines of a request log.
 pub fn lines(request: &Request) -> String {
     let limit = Rows::MAX_ROWS + 1;
+    // The resamples of a comparison depend on the order of the requests. Otherwise, no result depends on the order.
+    let order = match request.compare {
+        Compare::Nothing => "",
+        Compare::Within { .. } | Compare::Runs => "ORDER BY started_at, trace_id ",
+    };
     format!(
-        "SELECT line FROM tokengauge.request_lines WHERE {} LIMIT {limit} FORMAT TSVRaw",
+        "SELECT line FROM tokengauge.request_lines WHERE {} {order}LIMIT {limit} FORMAT TSVRaw",
         condition(request)
     )
 }
