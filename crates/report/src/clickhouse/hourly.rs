@@ -199,3 +199,73 @@ fn summary((n, sum, percentiles): Speed) -> Option<Summary> {
     let [p5, p50, p95, p99] = percentiles;
     Some(Summary { n, mean: ratio(sum, n)?, p5: p5?, p50: p50?, p95: p95?, p99: p99? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::StartRange;
+
+    /// Figures of one group, in the form of ClickHouse's answer.
+    fn row(key: &str, requests: u64, cost: &str) -> String {
+        format!(
+            r#"{{"key":[{key}],"requests":{requests},"ok":{ok},"error":1,"cancelled":1,"timeout":0,"truncated":0,"rejected":0,
+            "generated":50,"input":null,"input_estimated":20,"output":50,"output_estimated":null,"reasoning":null,"cached":null,
+            "cache_written":null,"cache_written_1h":null,"output_tps_speed":[0,0,[null,null,null,null]],
+            "ttft_speed":[2,3,[1,1.5,2,2]],"itl_speed":[0,0,[null,null,null,null]],"duration_speed":[2,8,[3,4,5,5]],
+            "cost_n":{{"USD":2,"":0}},"cost":{{"USD":"{cost}","":"0"}},"cost_reported":{{"USD":"0","":"0"}},
+            "cost_tokens":{{"USD":50,"":0}},"finish":{{"stop":3,"length":1}},"quality_n":4,"quality":{{"complete":3,"empty":1}},
+            "configurations":[],"first_start":"3600000000000","last_end":"3610000000000"}}"#,
+            ok = requests - 2
+        )
+        .replace('\n', " ")
+    }
+
+    fn request() -> Request {
+        let period = StartRange { from: 3_700_000_000_000, until: u64::MAX };
+        Request {
+            by: vec!["day".parse().unwrap(), "tenant".parse().unwrap()],
+            period,
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn builds_the_report() {
+        let groups =
+            [row(r#""1970-01-01","b""#, 5, "1"), row(r#""1970-01-01","""#, 7, "2")].join("\n");
+        let totals = row("", 12, "300000000000000003");
+        let report = report(&request(), "http://h", totals.as_bytes(), groups.as_bytes()).unwrap();
+        let statistics = &report.subjects[0].statistics;
+        assert_eq!((statistics.requests, statistics.error_rate), (12, Some(1.0 / 11.0)));
+        assert_eq!((statistics.ttft.unwrap().mean, statistics.ttft.unwrap().p95), (1.5, 2.0));
+        assert_eq!((statistics.itl, statistics.tokens.input_estimated), (None, Some(20.0)));
+        let cost = statistics.cost["USD"];
+        assert_eq!((cost.n, cost.total, statistics.cost.len()), (2, 300_000.000_000_000_003, 1));
+        assert_eq!(statistics.finish.as_ref().unwrap().shares.get("stop"), Some(&0.75));
+        assert_eq!(report.groups[0].statistics.requests, 7, "the largest first");
+        assert_eq!(report.groups[0].key.len(), 1, "an absent tenant is left out");
+        let since = report.period.as_ref().unwrap().since.clone();
+        assert_eq!(since.as_deref(), Some("1970-01-01T01:00:00.000Z"), "whole hours");
+        assert_eq!(report.subjects[0].throughput.map(|it| it.requests), Some(1.2));
+        let text = crate::text::render(&report);
+        assert!(
+            text.contains("answered from hourly figures") && text.contains("t-digests"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn refuses_an_answer_without_calls_or_with_other_content() {
+        let empty = row("", 12, "0").replace(r#""requests":12"#, r#""requests":0"#);
+        for (totals, groups, problem) in [
+            (empty.as_str(), "", "no call matches"),
+            ("", "", "no call matches"),
+            ("Code: 60. DB::Exception", "", "the answer of ClickHouse is invalid"),
+            (&row("", 12, "x"), "", "invalid number: \"x\""),
+        ] {
+            let error = report(&request(), "http://h", totals.as_bytes(), groups.as_bytes());
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+}

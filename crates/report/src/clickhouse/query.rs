@@ -125,9 +125,9 @@ fn hourly(request: &Request, by: &[Dimension]) -> String {
     };
     format!(
         "SELECT {keys} AS key, toFloat64(sum(h.requests)) AS requests, {figures}, \
-         sumMap(map(toString(h.currency), tuple_n)) AS cost_n, \
-         mapApply((name, units) -> (name, toString(units)), sumMap(map(toString(h.currency), tuple_total))) AS cost, \
-         mapApply((name, units) -> (name, toString(units)), sumMap(map(toString(h.currency), tuple_reported))) AS cost_reported, \
+         sumMap(map(toString(h.currency), priced)) AS cost_n, \
+         mapApply((name, units) -> (name, toString(units)), sumMap(map(toString(h.currency), cost_units))) AS cost, \
+         mapApply((name, units) -> (name, toString(units)), sumMap(map(toString(h.currency), reported_units))) AS cost_reported, \
          sumMap(map(toString(h.currency), h.cost_tokens)) AS cost_tokens, \
          mapApply((name, n) -> (name, toFloat64(n)), sumMap(h.finish)) AS finish, \
          toFloat64(sum(h.quality_n)) AS quality_n, \
@@ -135,8 +135,8 @@ fn hourly(request: &Request, by: &[Dimension]) -> String {
          groupUniqArrayArray(16)(h.configurations) AS configurations, \
          toString(toUnixTimestamp64Nano(min(h.first_start))) AS first_start, \
          toString(toUnixTimestamp64Nano(max(h.last_end))) AS last_end \
-         FROM (SELECT *, toFloat64(cost_n) AS tuple_n, toInt128(coalesce(cost, 0) * 1000000000000) AS tuple_total, \
-         toInt128(coalesce(cost_reported, 0) * 1000000000000) AS tuple_reported FROM tokengauge.requests_hourly) AS h \
+         FROM (SELECT *, toFloat64(cost_n) AS priced, toInt128(coalesce(cost, 0) * 1000000000000) AS cost_units, \
+         toInt128(coalesce(cost_reported, 0) * 1000000000000) AS reported_units FROM tokengauge.requests_hourly) AS h \
          WHERE {conditions} {group}ORDER BY requests DESC LIMIT {MAX_GROUP_ROWS} FORMAT JSONEachRow",
         figures = figures.join(", "),
     )
