@@ -88,6 +88,10 @@ report: build
 focus: build
     .ci/run focus
 
+# ClickHouse: tables, `report --clickhouse` and the Collector's exporter, on a real engine
+clickhouse: build
+    .ci/run clickhouse
+
 # Run the demo: simulated backends, load, proxy and live view in one process
 demo *arguments:
     cargo run --release -- demo {{ arguments }}

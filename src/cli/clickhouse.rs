@@ -1,7 +1,6 @@
 //! Asks ClickHouse for `tokengauge report`, over HTTP or HTTPS. User and password come from the environment and are in no
 //! message.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http::uri::Scheme;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -106,9 +105,8 @@ pub(super) fn report(
     let counts: Counts = serde_json::from_slice(&counts)
         .map_err(|error| anyhow!("the answer of ClickHouse is invalid: {error}"))?;
     if let Source::Hours = clickhouse::choose(request, counts)? {
-        let (totals, groups) = (clickhouse::totals(request), clickhouse::groups(request));
-        let (totals, groups) = (client.answer(&totals)?, client.answer(&groups)?);
-        return match clickhouse::report(request, &server.to_string(), &totals, &groups) {
+        let hours = client.answer(&clickhouse::hours(request))?;
+        return match clickhouse::report(request, &server.to_string(), &hours) {
             Err(clickhouse::HourlyError::Empty) => Err(client.no_match(request)),
             report => Ok(report?),
         };
@@ -179,7 +177,7 @@ impl Client {
             runtime.shutdown_background();
         })?;
         started.recv().context("the thread for ClickHouse ended")??;
-        Ok(Box::new(Chunks { chunks, rest: VecDeque::new() }))
+        Ok(Box::new(Chunks { chunks, rest: Bytes::new() }))
     }
 
     /// Sends the parts of the body to the parser. A failure is the last part.
@@ -287,18 +285,21 @@ impl Client {
 /// Reads the parts of a body that another thread receives.
 struct Chunks {
     chunks: Receiver<io::Result<Bytes>>,
-    rest: VecDeque<u8>,
+    rest: Bytes,
 }
 
 impl Read for Chunks {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.rest.is_empty() {
+        while self.rest.is_empty() {
             match self.chunks.recv() {
-                Ok(part) => self.rest.extend(part?),
+                Ok(part) => self.rest = part?,
                 Err(_) => return Ok(0),
             }
         }
-        self.rest.read(buffer)
+        let mut part = self.rest.as_ref();
+        let size = part.read(buffer)?;
+        self.rest.advance(size);
+        Ok(size)
     }
 }
 

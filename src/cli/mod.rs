@@ -200,7 +200,7 @@ pub enum Command {
     /// Evaluate request logs: throughput, latency, errors and cost. Also compares two sets of requests and checks
     /// limits
     #[cfg(feature = "tools")]
-    Report(report::Args),
+    Report(Box<report::Args>),
     /// Validate a configuration file and print every error with line, key and hint
     Check(check::CheckArgs),
     /// Run the admission webhook that injects the sidecar into new pods
@@ -250,7 +250,7 @@ pub fn main(cli: Cli) -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top(args) => exit_code(top::run(&args, config::environment)),
         #[cfg(feature = "tools")]
-        Command::Report(args) => report::run(args, config::environment),
+        Command::Report(args) => report::run(*args, config::environment),
         Command::Check(args) => check::run(&args, config::environment)
             .unwrap_or_else(|error| fail(format!("{error:#}"))),
         Command::Injector(args) => service_exit_code(injector::run(*args, config::environment)),

@@ -57,7 +57,7 @@ def check(base, binary, otelcol, folder, _port, wrong):
         server.shutdown()
     inserts = [parameters for parameters, _ in server.requests if "query" in parameters]
     print(f"collector: {written} requests in the log, {count()} in ClickHouse, {len(inserts)} inserts")
-    if not inserts or count() != written:
+    if not inserts or count() != written or written < CALLS / 2:
         wrong.append(f"collector: {count()} requests and {len(inserts)} inserts; see {processes.folder}")
         return
     figures.check(base, binary, log, wrong)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::query::{MAX_GROUP_ROWS, whole_hours};
+use super::query::{MAX_HOURLY_ROWS, whole_hours};
 use crate::money::Money;
 use crate::read::{Input, Lines, MAX_GROUPS, sha256};
 use crate::row::{Outcome, Quality};
@@ -63,20 +63,18 @@ struct Figures {
     last_end: String,
 }
 
-/// Builds the report from the answers to [`totals`](super::totals) and [`groups`](super::groups). `name` is the name of
-/// the server.
+/// Builds the report from the answer to [`hours`](super::hours). `name` is the name of the server.
 ///
 /// # Errors
 /// Fails if an answer is invalid, or if no call matches.
-pub fn report(
-    request: &Request,
-    name: &str,
-    totals: &[u8],
-    groups: &[u8],
-) -> Result<Report, HourlyError> {
-    let (totals, stored) = (figures(totals)?, sha256(&[totals, groups].concat()));
-    let bytes = groups.len() as u64;
+pub fn report(request: &Request, name: &str, answer: &[u8]) -> Result<Report, HourlyError> {
+    let rows: Vec<Figures> =
+        serde_json::Deserializer::from_slice(answer).into_iter().collect::<Result<_, _>>()?;
+    let is_limited = rows.len() >= MAX_HOURLY_ROWS;
+    let (totals, mut rows): (Vec<Figures>, Vec<Figures>) =
+        rows.into_iter().partition(|row| row.key.is_empty());
     let all = totals.into_iter().next().filter(|all| all.requests > 0).ok_or(HourlyError::Empty)?;
+    rows.truncate(MAX_GROUPS);
     let extent = RunExtent {
         from: number(&all.first_start)?,
         to: number(&all.last_end)?,
@@ -90,22 +88,19 @@ pub fn report(
         requests: all.requests as f64 / seconds,
         output_tokens: tokens.map(|tokens| tokens / seconds),
     });
-    let rows = figures(groups)?;
-    let is_limited = rows.len() >= MAX_GROUP_ROWS;
     let named = |row: &Figures| {
         let dimensions = request.by.iter().map(crate::dimension::Dimension::as_str);
         let key = dimensions.zip(row.key.iter().cloned()).filter(|(_, value)| !value.is_empty());
         Ok(Group { key: key.collect(), statistics: row.statistics()? })
     };
-    let mut groups: Vec<Group> =
-        rows.iter().take(MAX_GROUPS).map(named).collect::<Result<_, HourlyError>>()?;
+    let mut groups: Vec<Group> = rows.iter().map(named).collect::<Result<_, HourlyError>>()?;
     evaluate::sort(&mut groups, request);
     let limited =
         is_limited.then(|| format!("only the {MAX_GROUPS} largest groups are in the report"));
     let acceptance = request.acceptance.as_ref();
     Ok(Report {
         tokengauge: env!("CARGO_PKG_VERSION"),
-        inputs: vec![Input::stream(name, bytes, stored)],
+        inputs: vec![Input::stream(name, answer.len() as u64, sha256(answer))],
         lines: Lines { read: all.requests, calls: all.requests, ..Lines::default() },
         period: Period::from_range(whole_hours(request.period)),
         configuration: evaluate::known(all.configurations.clone()),
@@ -129,11 +124,6 @@ pub fn report(
         focus: None,
         notes: std::iter::once(NOTE.to_owned()).chain(limited).collect(),
     })
-}
-
-fn figures(answer: &[u8]) -> Result<Vec<Figures>, HourlyError> {
-    let rows = serde_json::Deserializer::from_slice(answer).into_iter();
-    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, HourlyError> {
@@ -231,10 +221,12 @@ mod tests {
 
     #[test]
     fn builds_the_report() {
-        let groups =
-            [row(r#""1970-01-01","b""#, 5, "1"), row(r#""1970-01-01","""#, 7, "2")].join("\n");
-        let totals = row("", 12, "300000000000000003");
-        let report = report(&request(), "http://h", totals.as_bytes(), groups.as_bytes()).unwrap();
+        let answer = [
+            row("", 12, "300000000000000003"),
+            row(r#""1970-01-01","b""#, 5, "1"),
+            row(r#""1970-01-01","""#, 7, "2"),
+        ];
+        let report = report(&request(), "http://h", answer.join("\n").as_bytes()).unwrap();
         let statistics = &report.subjects[0].statistics;
         assert_eq!((statistics.requests, statistics.error_rate), (12, Some(1.0 / 11.0)));
         assert_eq!((statistics.ttft.unwrap().mean, statistics.ttft.unwrap().p95), (1.5, 2.0));
@@ -257,13 +249,13 @@ mod tests {
     #[test]
     fn refuses_an_answer_without_calls_or_with_other_content() {
         let empty = row("", 12, "0").replace(r#""requests":12"#, r#""requests":0"#);
-        for (totals, groups, problem) in [
-            (empty.as_str(), "", "no call matches"),
-            ("", "", "no call matches"),
-            ("Code: 60. DB::Exception", "", "the answer of ClickHouse is invalid"),
-            (&row("", 12, "x"), "", "invalid number: \"x\""),
+        for (answer, problem) in [
+            (empty.as_str(), "no call matches"),
+            ("", "no call matches"),
+            ("Code: 60. DB::Exception", "the answer of ClickHouse is invalid"),
+            (&row("", 12, "x"), "invalid number: \"x\""),
         ] {
-            let error = report(&request(), "http://h", totals.as_bytes(), groups.as_bytes());
+            let error = report(&request(), "http://h", answer.as_bytes());
             let error = error.unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
         }

@@ -12,7 +12,7 @@ use crate::row::Rows;
 use crate::window::Trim;
 use crate::{Compare, Request};
 pub use hourly::{HourlyError, report};
-pub use query::{MAX_GROUP_ROWS, counts, groups, lines, totals, values};
+pub use query::{counts, hours, lines, values};
 
 /// Number of calls up to which a report reads single requests even if the hourly figures could answer. More take
 /// longer than a user waits.

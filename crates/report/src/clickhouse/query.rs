@@ -7,8 +7,8 @@ use crate::row::Rows;
 use crate::window::StartRange;
 use crate::{Compare, Request};
 
-/// Maximum number of rows in the result of [`groups`]: one more than the report shows.
-pub const MAX_GROUP_ROWS: usize = MAX_GROUPS + 1;
+/// Maximum number of rows in the result of [`hours`]: all calls, and one group more than the report shows.
+pub(super) const MAX_HOURLY_ROWS: usize = MAX_GROUPS + 2;
 
 const NANOS_PER_HOUR: u64 = 3_600_000_000_000;
 
@@ -63,7 +63,7 @@ pub fn counts(request: &Request) -> String {
          toUnixTimestamp((SELECT min(hour) FROM tokengauge.requests_hourly WHERE {})) AS oldest_hour \
          FORMAT JSONEachRow",
         condition(request),
-        all(&hours(request.period)),
+        all(&hour_range(request.period)),
     )
 }
 
@@ -91,17 +91,10 @@ pub fn values(request: &Request, dimension: Dimension) -> String {
     )
 }
 
-/// Returns the query for the hourly figures of all calls that match.
-pub fn totals(request: &Request) -> String {
-    hourly(request, &[])
-}
-
-/// Returns the query for the hourly figures of each group, the largest first.
-pub fn groups(request: &Request) -> String {
-    hourly(request, &request.by)
-}
-
-fn hourly(request: &Request, by: &[Dimension]) -> String {
+/// Returns the query for the hourly figures: one row for all calls that match, whose key is empty, and one for each group.
+/// The largest row is the first.
+pub fn hours(request: &Request) -> String {
+    let by = &request.by;
     let keys = by.iter().filter_map(|dimension| hourly_column(*dimension));
     let keys: Vec<String> = keys.map(|column| format!("toString({column})")).collect();
     let sums = OUTCOMES.iter().map(|name| format!("toFloat64(sum(h.{name})) AS {name}"));
@@ -114,14 +107,15 @@ fn hourly(request: &Request, by: &[Dimension]) -> String {
     });
     let figures: Vec<String> = sums.chain(tokens).chain(speeds).collect();
     let conditions =
-        hours(request.period).into_iter().chain(request.only.iter().filter_map(|selector| {
+        hour_range(request.period).into_iter().chain(request.only.iter().filter_map(|selector| {
             let column = hourly_column(selector.dimension)?;
             Some(format!("{column} = {}", literal(&selector.value)))
         }));
     let conditions = all(&conditions.collect::<Vec<_>>());
+    // A rollup merges the groups, so that each row of the table is merged only once.
     let (keys, group) = match keys.is_empty() {
         true => ("[]::Array(String)".to_owned(), String::new()),
-        false => (format!("[{}]", keys.join(", ")), "GROUP BY key ".to_owned()),
+        false => (format!("[{}]", keys.join(", ")), "GROUP BY key WITH ROLLUP ".to_owned()),
     };
     format!(
         "SELECT {keys} AS key, toFloat64(sum(h.requests)) AS requests, {figures}, \
@@ -137,7 +131,7 @@ fn hourly(request: &Request, by: &[Dimension]) -> String {
          toString(toUnixTimestamp64Nano(max(h.last_end))) AS last_end \
          FROM (SELECT *, toFloat64(cost_n) AS priced, toInt128(coalesce(cost, 0) * 1000000000000) AS cost_units, \
          toInt128(coalesce(cost_reported, 0) * 1000000000000) AS reported_units FROM tokengauge.requests_hourly) AS h \
-         WHERE {conditions} {group}ORDER BY requests DESC LIMIT {MAX_GROUP_ROWS} FORMAT JSONEachRow",
+         WHERE {conditions} {group}ORDER BY requests DESC LIMIT {MAX_HOURLY_ROWS} FORMAT JSONEachRow",
         figures = figures.join(", "),
     )
 }
@@ -167,7 +161,7 @@ fn period(StartRange { from, until }: StartRange) -> Vec<String> {
     from.into_iter().chain(until).collect()
 }
 
-fn hours(range: StartRange) -> Vec<String> {
+fn hour_range(range: StartRange) -> Vec<String> {
     let StartRange { from, until } = whole_hours(range);
     let bound = |operator: &str, nanos: u64| {
         format!("hour {operator} toDateTime({}, 'UTC')", nanos / 1_000_000_000)
@@ -222,7 +216,7 @@ mod tests {
             "{sql}"
         );
         assert!(sql.contains("formatDateTime(started_at, '%Y-%m') = '2026-10'"), "{sql}");
-        let sql = groups(&Request { by: vec!["tenant".parse().unwrap()], ..request });
+        let sql = hours(&Request { by: vec!["tenant".parse().unwrap()], ..request });
         assert!(
             sql.contains(
                 "hour < toDateTime(10800, 'UTC') AND formatDateTime(hour, '%Y-%m') = '2026-10'"
