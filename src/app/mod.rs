@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admin::{Admin, Drain, DrainStart, DrainTarget, Pages};
-use crate::config::Config;
+use crate::config::{Config, Protocol};
 use crate::forward::{self, Forwarder, Propagation, RouteTable};
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
-use tokengauge_listen::{Address, Connections, Listener, Peer, Workers};
+use tokengauge_listen::{Address, Connections, Handler, Listener, Peer, Workers};
 use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
@@ -32,12 +32,18 @@ use tokengauge_types::label::CardinalityLimiter;
 
 mod console;
 mod descriptors;
+#[cfg(feature = "envoy")]
+mod envoy;
+#[cfg(not(feature = "envoy"))]
+#[path = "no_envoy.rs"]
+mod envoy;
 mod reloads;
 mod routing;
 mod slo_state;
 mod views;
 
 use self::descriptors::{DescriptorBudget, LoweredLimits};
+use self::envoy::Envoy;
 use self::reloads::Reloads;
 use self::routing::{backends, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
@@ -66,6 +72,7 @@ pub struct App {
     listener_tasks: Vec<JoinHandle<Connections>>,
     admin_task: JoinHandle<()>,
     forwarder: Arc<Forwarder>,
+    envoy: Envoy,
     routes: Arc<ArcSwap<RouteTable>>,
     descriptors: DescriptorBudget,
     reloads: Arc<Reloads>,
@@ -137,17 +144,21 @@ impl App {
         let routes = Arc::new(ArcSwap::from_pointee(routes));
         let loads: Vec<_> = listeners.iter().map(Listener::load).collect();
         let sampler = export.sampler;
-        let propagation = Propagation::new(
-            config.propagators(),
-            Box::new(move |trace| sampler.sample_at_start(trace)),
-        );
+        let propagators = config.propagators();
+        let propagation = move || {
+            let sample = Box::new(move |trace: &_| sampler.sample_at_start(trace));
+            Propagation::new(propagators.clone(), sample)
+        };
         let drain_start = DrainStart::default();
         let start = drain_start.clone();
         let current_routes = Arc::clone(&routes);
         let certificates = listeners.iter().filter_map(Listener::tls_reloader).collect();
         let reloads = Arc::new(Reloads::new(certificates, &config));
         let status = Arc::clone(&reloads);
+        let envoy = Envoy::new(&config);
+        let envoy_counts = envoy.counts();
         let others = Box::new(move || StateSnapshot {
+            envoy: envoy_counts(),
             upstreams: current_routes.load().upstream_counts(),
             draining: start.elapsed(),
             log: log_lines.counts(),
@@ -158,9 +169,10 @@ impl App {
             routes: Arc::clone(&routes),
             channel: Arc::clone(&core.channel),
             unrouted: Arc::new(unrouted(&config)),
-            propagation,
+            propagation: propagation(),
         });
         let ready = Arc::new(AtomicBool::new(true));
+        let protocols = config.protocols();
         let config = Arc::new(ArcSwap::from_pointee(config));
         let drain = Drain::new(DrainTarget {
             ready: Arc::clone(&ready),
@@ -171,8 +183,16 @@ impl App {
         let admin = bind_admin(&config, &core, &ready, drain).await?;
         let addresses = listeners.iter().map(|it| (it.address(), it.has_tls())).collect();
         let stop = watch::Sender::new(false);
-        let serve = |listener| serve(listener, &forwarder, workers.clone(), &stop);
-        let listener_tasks = listeners.into_iter().map(serve).collect();
+        let envoy = envoy.start(&core.channel, &routes, &config, propagation, &ready);
+        let serve = |(listener, protocol)| match protocol {
+            Protocol::Http => {
+                let forwarder = Arc::clone(&forwarder);
+                let handler = move |peer: Peer| forwarder.service(peer);
+                serve(listener, handler, workers.clone(), &stop)
+            }
+            Protocol::ExtProc => envoy.serve(listener, workers.clone(), &stop),
+        };
+        let listener_tasks = listeners.into_iter().zip(protocols).map(serve).collect();
         Ok(Self {
             listeners: addresses,
             admin: admin.address(),
@@ -182,6 +202,7 @@ impl App {
             admin_task: tokio::spawn(admin.serve()),
             heartbeats: workers.spawn_on_each(|worker| core.observer.run_heartbeat(worker)),
             forwarder,
+            envoy,
             routes,
             descriptors,
             reloads,
@@ -244,6 +265,7 @@ impl App {
         routes.apply_limits(&previous);
         self.reloads.record_success(&new);
         self.config.store(Arc::new(new));
+        self.envoy.reload();
         Ok(())
     }
 
@@ -263,12 +285,22 @@ impl App {
     /// Shuts the proxy down. `/readyz` fails, and no new connections are accepted. Open streams may continue for
     /// `grace_period`, and are then aborted. At the end, all telemetry is exported.
     pub async fn shutdown(self, grace_period: Duration) -> ShutdownOutcome {
-        let Self { ready, stop, listener_tasks, admin_task, heartbeats, forwarder, core, .. } =
-            self;
+        let Self {
+            ready,
+            stop,
+            listener_tasks,
+            admin_task,
+            heartbeats,
+            forwarder,
+            envoy,
+            core,
+            ..
+        } = self;
         ready.store(false, Ordering::Release);
         self_telemetry::shutdown_started(core.channel.open_exchanges(), grace_period);
         stop.send_replace(true);
         forwarder.drain();
+        envoy.drain();
         let deadline = tokio::time::Instant::now() + grace_period;
         let mut open = Vec::new();
         for task in listener_tasks {
@@ -319,8 +351,7 @@ impl Core {
         };
         let gauges = views::snapshot_source(&observer_ref, &limiter, others);
         let (instruments, collector) = Instruments::new(&export, cardinality_limits, gauges);
-        let observed = config.routes.iter().filter(|route| route.observed);
-        let facts: Vec<Arc<RouteFacts>> = observed.map(|route| Arc::clone(&route.facts)).collect();
+        let facts: Vec<Arc<RouteFacts>> = config.observed_routes().map(Arc::clone).collect();
         instruments.initialize_routes(&facts);
         let telemetry = Arc::new(Telemetry::start(export, collector)?);
         if let Some(emitter) = telemetry.logs() {
@@ -407,11 +438,10 @@ fn requests(
 }
 
 fn observer_settings(config: &Config) -> ObserverSettings {
-    let routes = config.routes.iter().filter(|route| route.observed);
     ObserverSettings {
         memory: config.file.limits.observer_memory.get() / 2,
         objectives: config.slos.clone(),
-        routes: routes.map(|route| RouteKey::from_route(&route.facts)).collect(),
+        routes: config.observed_routes().map(|facts| RouteKey::from_route(facts)).collect(),
         tokenizers: config.tokenizers.clone(),
         contents: config.contents.clone(),
         backends: backends(config),
@@ -459,19 +489,18 @@ fn bind_listeners(config: &Config) -> Result<(Vec<Listener>, DescriptorBudget), 
     Ok((listeners, descriptors))
 }
 
-fn serve(
+fn serve<H: Handler>(
     listener: Listener,
-    forwarder: &Arc<Forwarder>,
+    handler: H,
     workers: Workers,
     stop: &watch::Sender<bool>,
 ) -> JoinHandle<Connections> {
-    let forwarder = Arc::clone(forwarder);
     let mut stop = stop.subscribe();
     let stopped = async move {
         // The wait also ends when the sender is dropped, together with the app.
         drop(stop.wait_for(|stop| *stop).await);
     };
-    tokio::spawn(listener.serve(move |peer: Peer| forwarder.service(peer), workers, stopped))
+    tokio::spawn(listener.serve(handler, workers, stopped))
 }
 
 async fn bind_admin(

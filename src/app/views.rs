@@ -39,6 +39,7 @@ pub(super) fn snapshot_source(
                 refused_requests: others.refused_requests,
                 clients: others.clients,
                 upstreams: others.upstreams,
+                envoy: others.envoy,
                 request_log: others.request_log,
                 log: others.log,
                 draining: others.draining,

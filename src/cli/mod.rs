@@ -177,12 +177,25 @@ Examples:
   Two providers by path prefix:
     tokengauge run --upstream /openai=https://api.openai.com --upstream /groq=https://api.groq.com/openai";
 
+#[cfg(feature = "envoy")]
+const EXT_PROC_EXAMPLES: &str = "\
+Examples:
+  Beside an Envoy whose filter ext_proc and gRPC access log name this address:
+    tokengauge ext-proc --listen 127.0.0.1:4000
+
+  With the settings of a configuration file:
+    tokengauge ext-proc --listen [::]:4000 --config tokengauge.yaml";
+
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the proxy: forward requests to an upstream, measure a copy of the traffic, and export over OTLP and /metrics
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Observe the traffic of Envoy, which sends a copy over gRPC (ext_proc), without being in its path
+    #[cfg(feature = "envoy")]
+    #[command(after_help = EXT_PROC_EXAMPLES)]
+    ExtProc(RunArgs),
     /// Drain a running proxy and wait until it is idle. It reports not ready and closes each connection after its
     /// current request, but still serves every request
     Drain(admin_client::DrainArgs),
@@ -237,6 +250,11 @@ pub fn main(cli: Cli) -> ExitCode {
     };
     match command {
         Command::Run(args) => service_exit_code(run::run(args, config::environment)),
+        #[cfg(feature = "envoy")]
+        Command::ExtProc(args) => {
+            let args = RunArgs { ext_proc: true, ..args };
+            service_exit_code(run::run(args, config::environment))
+        }
         Command::Drain(args) => {
             exit_code(admin_client::drain(&args, config::environment).map(print))
         }

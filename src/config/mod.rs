@@ -4,6 +4,7 @@
 //! only `Config`. All errors are reported at once ([`ConfigErrors`]).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
@@ -18,6 +19,7 @@ pub use errors::{ConfigError, ConfigErrors, Position};
 pub use load::{check, load, prices_schema, schema};
 pub use proxy_env::Proxies;
 pub use run_args::{RunArgs, misspelt_variable};
+pub use section::listeners::Protocol;
 pub use section::telemetry::{Log, Otlp};
 pub use section::{File, RESTART_KEYS, ReferencedFiles};
 pub use tokengauge_types::url::{UpstreamTarget, Url};
@@ -34,6 +36,7 @@ use tokengauge_measure::drift;
 use tokengauge_measure::engine::warm;
 use tokengauge_measure::slo;
 use tokengauge_telemetry::request_log;
+use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
 #[cfg(feature = "tools")]
@@ -97,6 +100,8 @@ pub struct Config {
     /// Upstreams whose warm-up is tracked.
     pub warmup: Vec<(Label, warm::WarmupConfig)>,
     pub routes: Vec<RouteConfig>,
+    /// Settings of routes of Envoy, by the name of the route or the cluster.
+    pub envoy_routes: Vec<Arc<RouteFacts>>,
     /// Routes whose prompts and answers are captured.
     pub contents: content::CapturePolicies,
     pub slos: Vec<slo::Objective>,
@@ -134,6 +139,18 @@ impl Config {
     /// The file that stores error budgets across restarts.
     pub fn slo_state(&self) -> Option<&PathBuf> {
         self.file.slo_state.as_ref()?.path.as_ref().map(|path| &path.0)
+    }
+
+    /// Returns the protocol of each of the [`listeners`](Self::listeners).
+    pub fn protocols(&self) -> Vec<Protocol> {
+        let listeners = self.file.listeners.iter().flat_map(|list| list.iter());
+        listeners.map(|listener| listener.value.protocol.unwrap_or(Protocol::Http)).collect()
+    }
+
+    /// Returns the settings of all observed routes.
+    pub fn observed_routes(&self) -> impl Iterator<Item = &Arc<RouteFacts>> {
+        let forwarded = self.routes.iter().filter(|route| route.observed);
+        forwarded.map(|route| &route.facts).chain(&self.envoy_routes)
     }
 
     /// Trace header formats, in order of precedence.

@@ -28,7 +28,8 @@ pub(super) fn resolve(
     let mut file = written.unwrap_or_default();
     apply_flags(&mut file, args, errors);
     let listeners = listeners::resolve(&mut file, layers, errors);
-    let mut routing = routes::resolve(&mut file, has_file, args, errors);
+    let serves = routes::Serves::of(&file);
+    let mut routing = routes::resolve(&mut file, has_file, args, serves, errors);
     let proxies = proxy_env::from_env(environment, errors);
     for server in routing.servers() {
         server.proxy = proxies.for_host(server.tls, &server.host, server.port);
@@ -59,6 +60,7 @@ pub(super) fn resolve(
         scrapes: routing.upstreams.scrapes,
         warmup: routing.upstreams.warm,
         routes: routing.routes,
+        envoy_routes: routing.envoy_routes,
         contents: routing.contents,
         identity,
         identity_key: environment(IDENTITY_KEY_VARIABLE).map(|key| Secret::new(&key)),

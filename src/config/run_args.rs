@@ -99,6 +99,10 @@ pub struct RunArgs {
     /// Write log lines in this format [default: text]
     #[arg(long, value_name = "FORMAT", env = "TOKENGAUGE_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
+
+    /// Whether the command is `ext-proc`: listeners without a protocol serve Envoy.
+    #[arg(skip)]
+    pub ext_proc: bool,
 }
 
 /// Variables of `run` that have no flag.

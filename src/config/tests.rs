@@ -1325,3 +1325,59 @@ fn checks_concurrency_limits() {
     assert!(message("{max_in_flight: 1, queue_timeout: 1ms}").contains("from 10ms to 10m"));
     assert!(message("{max_in_fligt: 1}").contains("max_in_flight"));
 }
+
+#[cfg(feature = "envoy")]
+mod envoy {
+    use super::*;
+
+    const LISTENER: &str = "listeners: [{address: \"127.0.0.1:1\", protocol: ext-proc}]\n";
+
+    fn ext_proc() -> RunArgs {
+        RunArgs { ext_proc: true, ..RunArgs::default() }
+    }
+
+    #[test]
+    fn the_command_needs_no_upstream() {
+        let config = flags(&ext_proc(), &[]).unwrap();
+        assert_eq!(config.protocols(), [Protocol::ExtProc]);
+        assert!(config.routes.is_empty() && config.upstreams.is_empty());
+        let printed = text(&config.yaml).unwrap();
+        assert_eq!((printed.protocols(), printed.yaml), (vec![Protocol::ExtProc], config.yaml));
+        let args = RunArgs { ext_proc: true, ..upstreams(&["http://a"]) };
+        let expected = "--upstream: no listener forwards requests; remove the flag, or add a listener with `protocol: http`";
+        assert_eq!(messages(flags(&args, &[])), [expected]);
+    }
+
+    #[test]
+    fn listeners_keep_their_protocol() {
+        let both = "upstreams: {a: {url: \"http://a\"}}\nlisteners: [{address: \"127.0.0.1:1\"}, {address: \
+                    \"127.0.0.1:2\", protocol: ext-proc}]";
+        assert_eq!(text(both).unwrap().protocols(), [Protocol::Http, Protocol::ExtProc]);
+        let missing = messages(text("listeners: [{address: \"127.0.0.1:1\"}]"));
+        assert!(missing[0].contains("upstreams: missing key"), "{missing:?}");
+    }
+
+    #[test]
+    fn a_route_without_upstream_has_settings_for_a_route_of_envoy() {
+        let routes = "routes: [{name: chat, provider: vllm, stall: {inter_token_after: 5s}}]\n\
+                      slos: [{name: up, sli: availability, target: 99%, scope: {route: chat}}]";
+        let config = text(&format!("{LISTENER}{routes}")).unwrap();
+        let [route] = config.envoy_routes.as_slice() else { panic!("{:?}", config.envoy_routes) };
+        assert_eq!((route.name.as_str(), route.position), ("chat", ProxyPosition::Envoy));
+        assert_eq!(route.inter_token_after, Duration::from_secs(5));
+        assert_eq!(route.provider.as_ref().map(Label::as_str), Some("vllm"));
+        assert_eq!(config.observed_routes().count(), 1);
+        assert_eq!(text(&config.yaml).unwrap().yaml, config.yaml);
+    }
+
+    #[test]
+    fn a_route_of_envoy_has_no_setting_that_forwarding_needs() {
+        let routes = "routes:\n  - name: chat\n    match: {prefix: /v1}\n    concurrency_limit: {max_in_flight: 1}\n  \
+                      - provider: vllm";
+        let errors = messages(text(&format!("{LISTENER}{routes}")));
+        assert_eq!(errors.len(), 3, "{errors:?}");
+        assert!(errors[0].contains("routes[0].match: Envoy chooses and forwards"), "{errors:?}");
+        assert!(errors[1].contains("routes[0].concurrency_limit: Envoy chooses"), "{errors:?}");
+        assert!(errors[2].contains("routes[1].upstream: missing key"), "{errors:?}");
+    }
+}

@@ -262,7 +262,7 @@ impl RouteTable {
         self.upstreams.values().map(|upstream| upstream.health.counts()).collect()
     }
 
-    pub(super) fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &Identity {
         &self.identity
     }
 

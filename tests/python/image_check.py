@@ -148,7 +148,7 @@ def listed(rootfs, machine):
     named = {(part["name"], part["version"]) for part in papers["components"]}
     tree = subprocess.run(
         ["cargo", "tree", "--locked", "--package", "tokengauge", "--edges", "normal", "--prefix", "none", "--no-default-features", "--features",
-         os.environ.get("FEATURES", "console,hf-tokenizers"), "--format", "{p}", "--target", f"{machine}-unknown-linux-gnu"],
+         os.environ.get("FEATURES", "console,envoy,hf-tokenizers"), "--format", "{p}", "--target", f"{machine}-unknown-linux-gnu"],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout
     linked = {(name, version) for name, version in re.findall(r"^(\S+) v(\S+)", tree, re.M)} - {(papers["metadata"]["component"]["name"], papers["metadata"]["component"]["version"])}

@@ -66,6 +66,7 @@ pub fn stream() -> Record {
         blocked: Duration::ZERO,
         anomalies: Vec::new(),
         is_turn: false,
+        gateway_usage: None,
     }
 }
 

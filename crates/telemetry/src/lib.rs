@@ -47,7 +47,7 @@ pub use request_log::RequestLog;
 pub use sampling::{Sampler, SamplingDecision};
 pub use series_limits::MAX_CONFIGURED;
 pub use snapshot::{
-    BudgetReading, CertificateReading, ClientLoad, ConfigReading, ObserverHealth, SnapshotSource,
-    StateSnapshot, UpstreamCounts,
+    BudgetReading, CertificateReading, ClientLoad, ConfigReading, EnvoyCounts, ObserverHealth,
+    SnapshotSource, StateSnapshot, UpstreamCounts,
 };
 pub use telemetry::Telemetry;

@@ -101,6 +101,22 @@ pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");
 }
 
+/// Envoy's filter `ext_proc` is not in observability mode, so that Envoy waits for answers. Logged once.
+pub fn envoy_waits() {
+    warn!(
+        "Envoy's ext_proc filter waits for answers; set `observability_mode: true`, so that requests do not depend on \
+         this process"
+    );
+}
+
+/// A stream of Envoy's filter `ext_proc` cannot be observed. Logged once.
+pub fn envoy_stream_refused(reason: &str) {
+    warn!(
+        reason,
+        "an ext_proc stream of Envoy cannot be observed; compare the filter with docs/how-to/envoy.md"
+    );
+}
+
 /// Requests to an upstream got no response. Logged for the first request, and then at most once a minute.
 /// `failed_requests` counts since the previous log line.
 pub fn upstream_failed(upstream: &str, address: &str, problem: &str, failed_requests: u64) {

@@ -45,12 +45,29 @@ pub struct StateSnapshot {
     pub config: Option<ConfigReading>,
     /// Expiry of the certificates in use.
     pub certificates: Vec<CertificateReading>,
+    /// Counts of the streams of Envoy. `None` without a listener for them.
+    pub envoy: Option<EnvoyCounts>,
     /// Counts of the request log's lines.
     pub request_log: LineCounts,
     /// Counts of the lines of the process's log.
     pub log: LineCounts,
     /// Counts of the OTLP exports. The metrics reader sets this value.
     pub exports: Vec<SignalCounts>,
+}
+
+/// Counters of the streams of Envoy since the start of the process.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct EnvoyCounts {
+    /// `ext_proc` streams. Each carries one request.
+    pub streams: u64,
+    /// Messages that Envoy waited to be answered.
+    pub answered_messages: u64,
+    /// Streams that could not be observed.
+    pub refused_streams: u64,
+    /// Exchanges of which it is not known how they ended.
+    pub unknown_ends: u64,
+    /// Requests that only the access log reported.
+    pub unobserved_requests: u64,
 }
 
 /// Counters of one upstream since the start of the process.

@@ -140,6 +140,7 @@ pub fn plain() -> Record {
         blocked: Duration::ZERO,
         anomalies: Vec::new(),
         is_turn: false,
+        gateway_usage: None,
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Listener {
     /// `IP:PORT`, `localhost:PORT` (127.0.0.1) or `unix:/path`. Without `listeners`, it is `127.0.0.1:4000`. Flag
     /// `--listen`.
     pub address: Option<Address>,
+    /// `http`: clients send requests, which are forwarded. `ext-proc`: Envoy sends copies of its requests over gRPC; see
+    /// [Envoy](../how-to/envoy.md). Default: `http`, and `ext-proc` for the command `ext-proc`.
+    pub protocol: Option<Protocol>,
     /// Serve TLS.
     pub tls: Option<Tls>,
     /// Maximum open connections. For a further one, the connection that has waited longest for a request is closed and
@@ -52,6 +55,14 @@ pub struct Listener {
     /// How long a connection without a request stays open. Keep it above the idle timeout of a load balancer in front
     /// (60 s by default at AWS, Azure and nginx), or it sometimes responds 502.
     pub idle_timeout: Time<SECOND, HOUR, { millis(ListenerConfig::IDLE_TIMEOUT) }>,
+}
+
+/// What a listener serves.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    Http,
+    ExtProc,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -100,11 +111,12 @@ pub fn resolve(
     let at = |address| Listener { address: Some(address), ..Listener::default() };
     let default = || [at(Address(listen::Address::Tcp(LISTEN)))].into_iter().collect();
     let list = written.get_or_insert_with(default);
-    let mut listeners = resolve_all(list, errors);
+    let protocol = if layers.args.ext_proc { Protocol::ExtProc } else { Protocol::Http };
+    let mut listeners = resolve_all(list, protocol, errors);
     if !flags.is_empty() {
         warn_of_lost_tls(&listeners, layers.args, errors);
         *list = flags.iter().cloned().map(at).collect();
-        listeners = resolve_all(list, errors);
+        listeners = resolve_all(list, protocol, errors);
     }
     if let Some(tls) = tls_flags(layers.args, errors) {
         apply_tls(&tls, list.iter_mut().zip(&mut listeners), errors);
@@ -176,10 +188,19 @@ fn tls_flags(args: &RunArgs, errors: &mut ErrorCollector) -> Option<listen::Tls>
     None
 }
 
-/// Resolves all listeners, and removes the invalid ones.
-fn resolve_all(list: &mut List<Listener>, errors: &mut ErrorCollector) -> Vec<ListenerConfig> {
+/// Resolves all listeners, and removes the invalid ones. `default` is the protocol of a listener without one.
+fn resolve_all(
+    list: &mut List<Listener>,
+    default: Protocol,
+    errors: &mut ErrorCollector,
+) -> Vec<ListenerConfig> {
     let mut listeners = Vec::new();
     list.retain_mut(|Spanned { value, node }| {
+        let protocol = *value.protocol.get_or_insert(default);
+        if protocol == Protocol::ExtProc && !cfg!(feature = "envoy") {
+            let message = "this build has no ext-proc; build it with the cargo feature `envoy`";
+            errors.add_key(*node, "protocol", message);
+        }
         let listener = listener(value, *node, errors);
         let is_valid = listener.is_some();
         listeners.extend(listener);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::listeners::Protocol;
 use super::upstreams::{EngineMetrics, Upstream, Upstreams};
 use super::{File, check_length, check_name, invalid_name, is_name};
 use crate::config::RunArgs;
@@ -16,7 +17,7 @@ use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicies, CaptureP
 use tokengauge_llm::dialect;
 use tokengauge_telemetry::MAX_CONFIGURED;
 use tokengauge_types::bounded::{HOUR, Int, MINUTE, Size, Time, millis};
-use tokengauge_types::event::{LearnedProvider, ProxyPosition, RouteFacts};
+use tokengauge_types::event::{ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
 
@@ -37,7 +38,7 @@ pub struct Route {
     pub name: Option<String>,
     /// Which requests take this route. Without this key, all requests match.
     pub r#match: Match,
-    /// Name of an entry of `upstreams`.
+    /// Name of an entry of `upstreams`. Required, except for [routes of Envoy](../how-to/envoy.md#settings-of-a-route).
     pub upstream: Option<String>,
     /// Whether to remove the prefix before the path is forwarded.
     pub strip_prefix: bool,
@@ -141,6 +142,30 @@ pub struct Routing {
     /// Names of all routes, including invalid ones. A reference to an invalid route then causes no second error.
     pub route_names: Vec<String>,
     pub contents: CapturePolicies,
+    /// Routes without an upstream: settings for routes of Envoy.
+    pub envoy_routes: Vec<Arc<RouteFacts>>,
+}
+
+/// What the listeners serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Serves {
+    /// Whether a listener forwards requests.
+    http: bool,
+    /// Whether a listener receives copies from Envoy.
+    ext_proc: bool,
+}
+
+impl Serves {
+    /// Reads the resolved listeners of `file`.
+    pub fn of(file: &File) -> Self {
+        let has = |protocol| {
+            let listeners = file.listeners.iter().flat_map(|list| list.iter());
+            listeners.into_iter().any(|listener| listener.value.protocol == Some(protocol))
+        };
+        // Without a valid listener, the routes are checked like those of a proxy.
+        let ext_proc = has(Protocol::ExtProc);
+        Self { http: has(Protocol::Http) || !ext_proc, ext_proc }
+    }
 }
 
 impl Routing {
@@ -157,21 +182,28 @@ pub fn resolve(
     file: &mut File,
     has_file: bool,
     args: &RunArgs,
+    serves: Serves,
     errors: &mut ErrorCollector,
 ) -> Routing {
     if args.upstream.is_empty() {
-        check_complete(file, has_file, errors);
+        if serves.http {
+            check_complete(file, has_file, errors);
+        }
         check_unused_flags(args, errors);
-        return from_sections(file, errors);
+        return from_sections(file, serves, errors);
     }
-    from_sections(file, errors);
+    if !serves.http {
+        let message = "no listener forwards requests; remove the flag, or add a listener with `protocol: http`";
+        errors.add_outside_file(UPSTREAM_FLAG, message);
+    }
+    from_sections(file, serves, errors);
     apply_flags(file, args, errors);
     // Errors are ignored, because the flags have been checked. These upstreams are named after path prefixes, which
     // allow characters that other names must not have.
-    from_sections(file, &mut ErrorCollector::default())
+    from_sections(file, serves, &mut ErrorCollector::default())
 }
 
-fn from_sections(file: &mut File, errors: &mut ErrorCollector) -> Routing {
+fn from_sections(file: &mut File, serves: Serves, errors: &mut ErrorCollector) -> Routing {
     let upstreams = super::upstreams::resolve(&mut file.upstreams, errors);
     let names: Vec<String> = file.upstreams.iter().flat_map(|map| map.names()).cloned().collect();
     let mut resolver = RouteResolver {
@@ -179,8 +211,10 @@ fn from_sections(file: &mut File, errors: &mut ErrorCollector) -> Routing {
         upstream_names: &names,
         position: file.position,
         trace_context: file.trace_context,
+        serves,
         errors,
         routes: Vec::new(),
+        envoy_routes: Vec::new(),
         names: Vec::new(),
         contents: Vec::new(),
     };
@@ -204,9 +238,9 @@ fn from_sections(file: &mut File, errors: &mut ErrorCollector) -> Routing {
     for route in file.routes.iter_mut().flat_map(|list| list.iter_mut()) {
         resolver.add(route);
     }
-    let RouteResolver { routes, names: route_names, contents, .. } = resolver;
+    let RouteResolver { routes, envoy_routes, names: route_names, contents, .. } = resolver;
     let contents = contents.into_iter().collect();
-    Routing { upstreams, routes, route_names, contents }
+    Routing { upstreams, routes, route_names, contents, envoy_routes }
 }
 
 /// Replaces the upstreams and routes of the file with those that the flags define.
@@ -289,8 +323,10 @@ struct RouteResolver<'a> {
     upstream_names: &'a [String],
     position: ProxyPosition,
     trace_context: TraceHeaders,
+    serves: Serves,
     errors: &'a mut ErrorCollector,
     routes: Vec<RouteConfig>,
+    envoy_routes: Vec<Arc<RouteFacts>>,
     names: Vec<String>,
     contents: Vec<(Label, CapturePolicy)>,
 }
@@ -298,6 +334,9 @@ struct RouteResolver<'a> {
 impl<'a> RouteResolver<'a> {
     fn add(&mut self, Spanned { value, node }: &mut Spanned<Route>) {
         let name = self.name(value, *node);
+        if value.upstream.is_none() && value.name.is_some() && self.serves.ext_proc {
+            return self.add_of_envoy(name, value, *node);
+        }
         self.check_match(&mut value.r#match, *node);
         let Match { host, prefix } = value.r#match.clone();
         let prefix = prefix.unwrap_or_default();
@@ -314,6 +353,30 @@ impl<'a> RouteResolver<'a> {
         self.contents.extend(policy.map(|policy| (Label::from_trusted(&name), policy)));
         let route = self.route(name, value, *node);
         self.routes.extend(route);
+    }
+
+    /// Adds the settings of a route of Envoy. It has no upstream and no match, because Envoy chooses the route.
+    fn add_of_envoy(&mut self, name: String, value: &mut Route, node: NodeId) {
+        let ignored = [
+            (value.r#match.host.is_some() || value.r#match.prefix.is_some(), "match"),
+            (value.strip_prefix, "strip_prefix"),
+            (value.concurrency_limit.is_some(), "concurrency_limit"),
+            (value.trace_context.is_some(), "trace_context"),
+            (value.position.is_some(), "position"),
+            (!value.observe.0, "observe"),
+        ];
+        for (_, key) in ignored.iter().filter(|(is_set, _)| *is_set) {
+            let message = "Envoy chooses and forwards the requests of a route without `upstream`; remove this key";
+            self.errors.add_key(node, key, message);
+        }
+        self.names.push(name.clone());
+        let policy = capture_policy(&mut value.content, node, self.errors);
+        self.contents.extend(policy.map(|policy| (Label::from_trusted(&name), policy)));
+        self.check_labels(value, node);
+        let mut facts = facts(&name, value);
+        facts.position = ProxyPosition::Envoy;
+        self.envoy_routes.push(Arc::new(facts));
+        value.name = Some(name);
     }
 
     /// Returns the configured name of the route. Without one, returns the name of the upstream.
@@ -360,27 +423,16 @@ impl<'a> RouteResolver<'a> {
             let message = "no prefix to strip; add match.prefix, or remove this key";
             self.errors.add_key(node, "strip_prefix", message);
         }
-        if let Some(provider) = &value.provider {
-            check_name(provider, (node, "provider"), self.errors);
-        }
-        if let Some(dialect) = value.api_format.as_ref().filter(|name| !dialect::is_hint(name)) {
-            self.errors.add_key(node, "api_format", unknown_dialect(dialect));
-        }
+        self.check_labels(value, node);
         let admission = admission(value.concurrency_limit.as_ref(), node, self.errors);
         let upstream = self.upstream(&value.upstream, node)?;
-        let label = |name: &Option<String>| name.as_deref().map(Label::from_trusted);
         let facts = RouteFacts {
-            name: Label::from_trusted(&name),
             position: *value.position.get_or_insert(self.position),
             server_address: Label::from_trusted(&upstream.host),
             server_port: upstream.port,
-            provider: label(&value.provider),
-            learned_provider: LearnedProvider::default(),
-            dialect: label(&value.api_format),
             stripped: if value.strip_prefix { prefix.len() } else { 0 },
             base_path: Label::from_trusted(&upstream.base_path),
-            inter_token_after: value.stall.inter_token_after.get(),
-            first_token_after: value.stall.first_token_after.get(),
+            ..facts(&name, value)
         };
         value.name = Some(name);
         Some(RouteConfig {
@@ -395,6 +447,15 @@ impl<'a> RouteResolver<'a> {
         })
     }
 
+    fn check_labels(&mut self, value: &Route, node: NodeId) {
+        if let Some(provider) = &value.provider {
+            check_name(provider, (node, "provider"), self.errors);
+        }
+        if let Some(dialect) = value.api_format.as_ref().filter(|name| !dialect::is_hint(name)) {
+            self.errors.add_key(node, "api_format", unknown_dialect(dialect));
+        }
+    }
+
     fn upstream(&mut self, name: &Option<String>, route: NodeId) -> Option<&'a UpstreamConfig> {
         let hint = "write the name of an entry under `upstreams`";
         let name = self.errors.required(name, (route, "upstream"), hint)?;
@@ -404,6 +465,18 @@ impl<'a> RouteResolver<'a> {
             self.errors.add_key(route, "upstream", message);
         }
         self.upstreams.iter().find(|upstream| upstream.name.as_str() == name)
+    }
+}
+
+/// Returns the settings of a route that do not depend on its upstream.
+fn facts(name: &str, value: &Route) -> RouteFacts {
+    let label = |name: &Option<String>| name.as_deref().map(Label::from_trusted);
+    RouteFacts {
+        provider: label(&value.provider),
+        dialect: label(&value.api_format),
+        inter_token_after: value.stall.inter_token_after.get(),
+        first_token_after: value.stall.first_token_after.get(),
+        ..RouteFacts::for_upstream(name, name, 0)
     }
 }
 

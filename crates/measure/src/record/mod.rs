@@ -27,8 +27,8 @@ use tokengauge_llm::dialect::{Operation, RateLimits, RequestFacts, Timings, Usag
 use tokengauge_llm::frame::ParseError;
 use tokengauge_types::clock::WallTime;
 use tokengauge_types::event::{
-    CallerIdentity, ConnectTimings, Ending, ErrorSource, ExchangeId, Headers, ProxyPosition,
-    RequestHead, ResponseHead, RouteFacts, Scheme, TraceContext,
+    CallerIdentity, ConnectTimings, Ending, ErrorSource, ExchangeId, GatewayUsage, Headers,
+    ProxyPosition, RequestHead, ResponseHead, RouteFacts, Scheme, TraceContext,
 };
 use tokengauge_types::label::{Label, Name};
 use tokengauge_types::label_enum;
@@ -66,6 +66,8 @@ pub struct Record {
     pub anomalies: Vec<(ParseError, u32)>,
     /// Whether this is a call inside a WebSocket, and not an HTTP request of its own.
     pub is_turn: bool,
+    /// Tokens as counted by a gateway in the path, if it reports them.
+    pub gateway_usage: Option<GatewayUsage>,
 }
 
 /// Kernel statistics of the connections of a request.

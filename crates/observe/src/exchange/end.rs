@@ -82,6 +82,7 @@ impl ObservedExchange {
             blocked: self.blocked,
             anomalies: Vec::new(),
             is_turn: self.is_turn,
+            gateway_usage: self.gateway_usage,
         };
         if let (Some(mut call), Some(series)) = (call, series) {
             record.anomalies = call.anomalies();

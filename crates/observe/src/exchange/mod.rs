@@ -23,7 +23,8 @@ use tokengauge_measure::timing::{
 };
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    ConnectTimings, Direction, ExchangeId, ObserverEvent, RequestHead, ResponseHead, TraceContext,
+    ConnectTimings, Direction, ExchangeId, GatewayUsage, ObserverEvent, RequestHead, ResponseHead,
+    TraceContext,
 };
 use tokengauge_types::label::{CardinalityLimiter, Name};
 
@@ -51,6 +52,7 @@ pub struct ObservedExchange {
     /// Whether the request is queued for a permit of the concurrency limit.
     queued: bool,
     pub(crate) queue_depth: u32,
+    gateway_usage: Option<GatewayUsage>,
     /// Whether a part of the request was not observed.
     pub(crate) gap: bool,
     /// Body bytes that were not parsed because of a limit or the memory budget, and are not reported yet.
@@ -100,6 +102,7 @@ impl ObservedExchange {
             blocked: Duration::ZERO,
             queued: false,
             queue_depth: 0,
+            gateway_usage: None,
             gap: false,
             unread_bytes: 0,
             broken: false,
@@ -208,6 +211,7 @@ impl ObservedExchange {
                 }
             }
             ObserverEvent::Gap { direction, bytes } => self.gap(direction, bytes),
+            ObserverEvent::GatewayUsage(usage) => self.gateway_usage = Some(*usage),
         }
     }
 

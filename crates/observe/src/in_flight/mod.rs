@@ -121,7 +121,8 @@ impl InFlightRequests {
             | ObserverEvent::Trailers(_)
             | ObserverEvent::Upgraded
             | ObserverEvent::Closed(_)
-            | ObserverEvent::Gap { .. }) => {
+            | ObserverEvent::Gap { .. }
+            | ObserverEvent::GatewayUsage(_)) => {
                 if self.step(exchange, at, event, bytes) {
                     self.apply_turns(exchange, at);
                 }

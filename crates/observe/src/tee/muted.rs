@@ -116,6 +116,7 @@ impl MutedRequest {
             | ObserverEvent::Upgraded
             | ObserverEvent::Closed(_)
             | ObserverEvent::Gap { .. }
+            | ObserverEvent::GatewayUsage(_)
             | ObserverEvent::End(_) => {}
         }
     }

@@ -180,6 +180,21 @@ impl RequestObserver {
         });
     }
 
+    /// Records body bytes that were lost before they reached this process. They are reported as a gap.
+    pub fn record_loss(&self, direction: Direction, bytes: u64) {
+        let state = &*self.0;
+        match &state.coverage {
+            Coverage::Full => {
+                state.with_shard(|_| {
+                    state.gap(direction).fetch_add(bytes, Ordering::Relaxed);
+                });
+            }
+            Coverage::Result(muted) => muted.count_bytes(direction, bytes),
+            Coverage::Nothing => return,
+        }
+        state.channel.count_lost_bytes(bytes);
+    }
+
     /// Reports that the connection was upgraded to another protocol, such as a WebSocket. Its bytes are not part of the
     /// response body.
     pub fn upgraded(&self, at: MonotonicInstant) {

@@ -18,7 +18,8 @@ const TYPICAL_HEADERS: usize = 512;
 const ENTRY_WEIGHT: usize = size_of::<TimestampedEvent>();
 
 /// Maximum number of control events of a request after its headers: queued, admitted, twice connected and sent (a
-/// request is repeated once at most), body sent, response headers, two trailers, upgraded, twice closed, and the end.
+/// request is repeated once at most), body sent, response headers, two trailers, upgraded, twice closed, and the end. Envoy sends
+/// the usage of its gateway and a gap of unknown length instead of the second connection.
 const MAX_CONTROL_EVENTS: usize = 13;
 /// Estimated bytes of the timings of two connections.
 const TIMINGS_WEIGHT: usize = 384;

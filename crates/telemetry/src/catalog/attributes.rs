@@ -40,7 +40,7 @@ attributes! {
     SCHEME "url.scheme" Closed(&["http", "https"]), "Scheme that the client used.";
     PROTOCOL_VERSION "network.protocol.version" Closed(&["0.9", "1.0", "1.1", "2", "3"]), "HTTP version that the client used.";
     ROUTE "tokengauge.route" Configured, "Name of the route.";
-    POSITION "tokengauge.position" Closed(&["inbound", "outbound", "gateway"]), "Position of this proxy: beside the backend, beside the application, or shared in between. Panels select one, since each position sees the same call.";
+    POSITION "tokengauge.position" Closed(&["inbound", "outbound", "gateway", "envoy"]), "Position of this proxy: beside the backend, beside the application, shared in between, or beside Envoy, which sends a copy. Panels select one, since each position sees the same call.";
     TENANT "tokengauge.tenant" Gated, "Tenant of the call, from the configured header. Absent if no header is configured or the request has none.";
     VARIANT "tokengauge.variant" Gated, "Variant of the call (version of a prompt or model, arm of an A/B test), from the configured header. Absent as `tokengauge.tenant`.";
     INPUT_LENGTH_BUCKET "tokengauge.input_length_bucket" Closed(LENGTHS), "Length of the prompt in tokens: as reported, else an estimate (bytes of its texts ÷ 4). Only with `cardinality_limits.length_buckets`, and if known.";
@@ -51,6 +51,7 @@ attributes! {
     STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed", "running", "flowing", "stalled"]), "State of a request in flight. Of `tokengauge.backend.requests`: waiting, running. Of `tokengauge.active_streams`: flowing, stalled.";
     WINDOW "tokengauge.window" Closed(&["10s", "1m", "5m", "peak", "30m", "1h", "2h", "6h", "1d", "3d"]), "Time window. Of `tokengauge.token_throughput`: 10s, 1m, 5m, peak. Of `tokengauge.slo.burn_rate`: 5m, 30m, 1h, 2h, 6h, 1d, 3d.";
     OUTPUT_RATE_RANGE "tokengauge.output_rate_range" Closed(&["<5", "5-15", "15-30", "30-60", ">=60", "voice"]), "Range of output tokens per second. `voice` (at least 100) is counted in addition to >=60.";
+    GATEWAY_USAGE "tokengauge.gateway_usage" Closed(&["equal", "different"]), "Whether the token count of a gateway equals that of this proxy.";
     UNRATED_REASON "tokengauge.unrated_reason" Closed(&["no_token", "few_tokens", "short_decode", "unobserved"]), "Why a stream has no output rate.";
     STAGE "tokengauge.stage" Closed(&["admission", "connect", "upload", "headers", "first_byte", "first_event", "first_token", "reasoning", "decode", "tail"]), "Stage between two consecutive timestamps. Of `tokengauge.requests.finished`: the stage in which the request ended.";
     BACKEND_STAGE "tokengauge.backend_stage" Closed(&["queue", "load", "prefill", "decode", "total"]), "Phase measured by the backend: waiting, loading the model, reading the prompt, generating, or all of them.";
@@ -119,6 +120,7 @@ pub const ROUTE_KEY: &[Attribute] = &[ROUTE, POSITION];
 mod tests {
     use super::*;
     use crate::Component;
+    use crate::catalog::values::GATEWAY_USAGE_RESULTS;
     use tokengauge_llm::dialect::{Operation, TextKind};
     use tokengauge_llm::frame::ParseError;
     use tokengauge_measure::engine::{Engine, ScrapeResult};
@@ -147,6 +149,7 @@ mod tests {
         assert_eq!(closed(SCRAPE_RESULT), ScrapeResult::ALL.map(ScrapeResult::as_str));
         assert_eq!(closed(LIMIT_TYPE), LimitType::ALL.map(LimitType::as_str));
         assert_eq!(closed(RETRY_SIGNAL), RetrySignal::ALL.map(RetrySignal::as_str));
+        assert_eq!(closed(GATEWAY_USAGE), GATEWAY_USAGE_RESULTS);
         assert_eq!(closed(UNRATED_REASON), Unrated::ALL.map(Unrated::as_str));
         assert_eq!(closed(STALL_PHASE), StallPhase::ALL.map(StallPhase::as_str));
         assert_eq!(closed(STALL_KIND), StallKind::ALL.map(StallKind::as_str));

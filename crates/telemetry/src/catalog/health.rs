@@ -48,6 +48,21 @@ metrics! {
     SELF_NOT_OBSERVED "tokengauge.self.requests.not_observed" Counter "{request}",
         "Requests of routes with observe: false, such as health checks. They are in no other count, span, log line or SLO.",
         state!(SNAPSHOT, |state| Some(state.observer.excluded));
+    SELF_ENVOY_STREAMS "tokengauge.self.envoy.streams" Counter "{stream}",
+        "Streams of Envoy's filter ext_proc. Each carries one request. Absent without a listener for Envoy.",
+        state!(SNAPSHOT, |state| state.envoy.map(|envoy| envoy.streams));
+    SELF_ENVOY_ANSWERED "tokengauge.self.envoy.answered_messages" Counter "{message}",
+        "Messages of Envoy's filter ext_proc for whose answer Envoy waited, because the filter is not in observability mode. Absent without a listener for Envoy.",
+        state!(SNAPSHOT, |state| state.envoy.map(|envoy| envoy.answered_messages));
+    SELF_ENVOY_REFUSED "tokengauge.self.envoy.refused_streams" Counter "{stream}",
+        "Streams of Envoy's filter ext_proc that could not be observed: they have no request headers, or a body mode in which the service sends the bodies. Absent without a listener for Envoy.",
+        state!(SNAPSHOT, |state| state.envoy.map(|envoy| envoy.refused_streams));
+    SELF_ENVOY_UNKNOWN_ENDS "tokengauge.self.envoy.unknown_ends" Counter "{exchange}",
+        "Exchanges whose stream ended before their response, and whose end no access log entry explained. They are observed in part. Absent without a listener for Envoy.",
+        state!(SNAPSHOT, |state| state.envoy.map(|envoy| envoy.unknown_ends));
+    SELF_ENVOY_UNOBSERVED "tokengauge.self.envoy.unobserved_requests" Counter "{request}",
+        "Requests that Envoy's access log reported and that no ext_proc stream carried, for example while this process restarted. Absent without a listener for Envoy.",
+        state!(SNAPSHOT, |state| state.envoy.map(|envoy| envoy.unobserved_requests));
     SELF_CONNECTIONS "tokengauge.self.connections.open" Gauge "{connection}",
         "Open client connections, including WebSockets.",
         state!(SNAPSHOT, |state| Some(state.clients.connections));

@@ -81,7 +81,7 @@ attributes! {
     CONTENT_TRUNCATED "tokengauge.content.truncated" Closed(&["true"]), "Only if some of the content exceeded the limit, or was not observed.";
     CONTENT_OMITTED "tokengauge.content.omitted" Any, "Messages and parts of messages that are of an unknown form or not text; only if there are any.";
     ROUTE "tokengauge.route" Any, "Name of the route. Both spans.";
-    POSITION "tokengauge.position" Closed(&["inbound", "outbound", "gateway"]), "Position of this proxy. Both spans.";
+    POSITION "tokengauge.position" Closed(&["inbound", "outbound", "gateway", "envoy"]), "Position of this proxy. Both spans.";
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "Result of the request. Both spans.";
     ERROR_SOURCE "tokengauge.error_source" Closed(&["none", "client", "upstream", "proxy"]), "Source of the error. Both spans.";
     SAMPLING_REASON "tokengauge.sampling.reason" Closed(&["parent", "always_on", "ratio", "error", "stall", "slo"]), "First reason to keep the trace. At the start: the client's decision, or the sampler. At the end, if it was not sampled at the start: it failed, stalled, or missed an objective. Both spans.";

@@ -2,11 +2,11 @@
 
 use crate::catalog::attributes::{
     Attribute, BACKEND_STAGE, BUDGET, BUDGET_UNIT, CALL, CHOICE_RESULT, CONNECT_STAGE, CURRENCY,
-    DIRECTION, ENDED, ENGINE, ERROR_SOURCE, ERROR_TYPE, FINISH_REASON, LENGTH_BUCKETS, LIMIT_TYPE,
-    OUTCOME, OUTPUT_RATE_RANGE, PEER, POSITION, PRECISION, PROVIDER, QUEUE_LOCATION, REQUEST_MODEL,
-    RESULT, RETRY_SIGNAL, ROUTE, ROUTE_KEY, SLI, SLO, STAGE, STALL_KIND, STALL_PHASE, STATE,
-    STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE, UNRATED_REASON, UPSTREAM,
-    WARMUP_STATE, WINDOW,
+    DIRECTION, ENDED, ENGINE, ERROR_SOURCE, ERROR_TYPE, FINISH_REASON, GATEWAY_USAGE,
+    LENGTH_BUCKETS, LIMIT_TYPE, OUTCOME, OUTPUT_RATE_RANGE, PEER, POSITION, PRECISION, PROVIDER,
+    QUEUE_LOCATION, REQUEST_MODEL, RESULT, RETRY_SIGNAL, ROUTE, ROUTE_KEY, SLI, SLO, STAGE,
+    STALL_KIND, STALL_PHASE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
+    UNRATED_REASON, UPSTREAM, WARMUP_STATE, WINDOW,
 };
 use crate::catalog::buckets::{CHUNK_TOKENS, CONNECTION_TIMES, GAPS, RATES, TIMES};
 use crate::catalog::state::{
@@ -14,8 +14,8 @@ use crate::catalog::state::{
     TOKEN_PRICES, UPSTREAMS, seconds, signed, throughput, zip,
 };
 use crate::catalog::values::{
-    backend_stages, compared_tokens, connect_stages, peers, queue_waits, rate_ranges, since_accept,
-    token_kinds, unrated,
+    backend_stages, compared_tokens, connect_stages, gateway_usage, peers, queue_waits,
+    rate_ranges, since_accept, token_kinds, unrated,
 };
 use crate::catalog::{Kind, Metric};
 use tokengauge_measure::drift::Direction;
@@ -215,6 +215,9 @@ metrics! {
     TOKEN_MISMATCH_REPORTED "tokengauge.token_mismatch.reported" Counter "{token}" by [CALL, ENDED],
         "Output tokens as reported, for the same calls as tokengauge.token_mismatch.counted.",
         finished!(|record, call| Some(compared_tokens(record, call)?.reported));
+    GATEWAY_USAGE_CALLS "tokengauge.gateway_usage.calls" Counter "{call}" by [CALL, ENDED] split [GATEWAY_USAGE],
+        "Complete calls for which a gateway in the path reported its own token count, such as Envoy's AI filter, by whether input and output equal what the provider reported here, or else what was counted. Absent without such a gateway.",
+        finished!(each |record, call| gateway_usage(record, call?));
     WORKLOAD_DRIFT "tokengauge.workload_drift" Gauge "1" by [MODEL_KEY] split [TOKEN_TYPE],
         "Population stability index of the lengths of prompts (estimated from bytes) or responses (counted) against a baseline: Σ (p − q) × ln(p ÷ q) over the deciles of the baseline, with the ratios p of the latest calls and q of the baseline. 0: unchanged; from 0.1: slight change; from 0.25: large change. Absent with fewer than 200 calls on either side.",
         state!(DRIFT, each |model| Some(zip(Direction::ALL.map(Direction::as_str), model.lengths.map(|it| it.index))));

@@ -159,6 +159,25 @@ pub fn unrated(reason: Unrated) -> Labelled<&'static str, u64, { Unrated::ALL.le
     Unrated::ALL.map(|known| is(known.as_str(), known == reason))
 }
 
+/// Results of the comparison with the token count of a gateway.
+pub const GATEWAY_USAGE_RESULTS: [&str; 2] = ["equal", "different"];
+
+/// Compares the token count of a gateway with the reported usage, or with the counted output if none was reported.
+/// Returns `None` if the response was not observed completely.
+pub fn gateway_usage(record: &Record, call: &Call) -> Option<Labelled<&'static str, u64, 2>> {
+    let gateway = record.gateway_usage.filter(|_| call.complete == Completeness::Complete)?;
+    let (input, output) = match (&call.usage, &call.output) {
+        (Some(usage), _) => (usage.input, usage.output),
+        (None, counted) => (None, counted.as_ref().map(|output| output.counted)),
+    };
+    let agrees = |gateway: Option<u64>, own: Option<u64>| {
+        gateway.zip(own).is_none_or(|(gateway, own)| gateway == own)
+    };
+    let is_equal = agrees(gateway.input, input) && agrees(gateway.output, output);
+    let [equal, different] = GATEWAY_USAGE_RESULTS;
+    Some([is(equal, is_equal), is(different, !is_equal)])
+}
+
 fn is(label: &'static str, holds: bool) -> (&'static str, Option<u64>) {
     (label, Some(u64::from(holds)))
 }

@@ -97,8 +97,19 @@ pub enum ObserverEvent {
     Closed(Direction),
     /// `bytes` body bytes did not reach the observer, because it was too slow or its memory limit was reached.
     Gap { direction: Direction, bytes: u64 },
+    /// A gateway in the path reported its own token count of the response. At most once per exchange.
+    GatewayUsage(Box<GatewayUsage>),
     /// The exchange ended. This is the last event of every exchange.
     End(Ending),
+}
+
+/// Tokens of a call as counted by a gateway, such as Envoy's AI filter.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct GatewayUsage {
+    /// All input, including cached tokens.
+    pub input: Option<u64>,
+    /// All output, including reasoning.
+    pub output: Option<u64>,
 }
 
 impl ObserverEvent {
@@ -301,6 +312,10 @@ label_enum! {
         Outbound = "outbound",
         /// The proxy runs between both, and several applications and backends share it.
         Gateway = "gateway",
+        /// Envoy forwards the requests, and sends a copy. Set by the listener, not by a setting.
+        #[serde(skip)]
+        #[value(skip)]
+        Envoy = "envoy",
     }
 }
 

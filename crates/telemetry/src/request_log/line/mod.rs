@@ -86,7 +86,7 @@ part! {
         exchange, wall, edge_wait, timestamps, stages, route, caller, trace, http, websocket, call, outcome, ending,
         error_source, error_type, connected, network, blocked, anomalies,
         // A call inside a WebSocket has no `websocket`, and its method is that of the WebSocket.
-        is_turn: _,
+        is_turn: _, gateway_usage: _,
     } (fingerprint: &'a str)
     always {
         /// When the request headers were received: RFC 3339, UTC, with nanoseconds.
@@ -156,7 +156,7 @@ part! {
     always {
         /// Name of the route; `none` if no route matched.
         name: &'a str = name.as_str(),
-        /// Position of this proxy: `inbound`, `outbound` or `gateway`.
+        /// Position of this proxy: `inbound`, `outbound`, `gateway` or `envoy`.
         position: &'static str = position.as_str(),
         /// Host of the upstream.
         server_address: &'a str = server_address.as_str(),
