@@ -16,8 +16,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
 const WORKFLOW: &str = ".github/workflows/ci.yml";
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "run",
+    "ext-proc",
     "demo",
     "simulate",
     "report",

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::listeners::serve;
 use crate::config::{Config, Protocol};
 use crate::forward::{Propagation, RouteTable};
 use tokengauge_envoy::{Counts, Dependencies, EnvoyService, Routes};
@@ -38,7 +39,7 @@ impl Envoy {
         stop: &watch::Sender<bool>,
     ) -> JoinHandle<Connections> {
         let service = self.0.clone();
-        super::serve(listener, move |peer: Peer| service.service(peer), workers, stop)
+        serve(listener, move |peer: Peer| service.service(peer), workers, stop)
     }
 
     pub(super) fn reload(&self) {

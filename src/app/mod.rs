@@ -15,13 +15,12 @@ use crate::config::{Config, Protocol};
 use crate::forward::{self, Forwarder, Propagation, RouteTable};
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
-use tokengauge_listen::{Address, Connections, Handler, Listener, Peer, Workers};
+use tokengauge_listen::{Address, Connections, Listener, Peer, Workers};
 use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
 use tokengauge_observe::{InFlightRequests, Observer, ObserverSettings, Sinks};
 use tokengauge_telemetry::logs::LogEmitter;
-use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{
     Instruments, LineCounters, RequestLog, StateSnapshot, Telemetry, request_log,
@@ -34,16 +33,20 @@ mod console;
 mod descriptors;
 #[cfg(feature = "envoy")]
 mod envoy;
+mod listeners;
 #[cfg(not(feature = "envoy"))]
-#[path = "no_envoy.rs"]
-mod envoy;
+mod no_envoy;
 mod reloads;
 mod routing;
 mod slo_state;
 mod views;
 
-use self::descriptors::{DescriptorBudget, LoweredLimits};
+use self::descriptors::DescriptorBudget;
+#[cfg(feature = "envoy")]
 use self::envoy::Envoy;
+use self::listeners::{bind_listeners, serve};
+#[cfg(not(feature = "envoy"))]
+use self::no_envoy::Envoy;
 use self::reloads::Reloads;
 use self::routing::{backends, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
@@ -472,35 +475,6 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
             });
         }
     })
-}
-
-/// Opens the listening sockets. First lowers their connection limits to fit into the file descriptor limit of the
-/// process.
-fn bind_listeners(config: &Config) -> Result<(Vec<Listener>, DescriptorBudget), StartError> {
-    let mut listeners = config.listeners.clone();
-    let open_files = process::open_file_limit();
-    let (descriptors, lowered) = DescriptorBudget::apply(&mut listeners, open_files);
-    if let (Some(LoweredLimits { max_connections, max_requests }), Some(open_files)) =
-        (lowered, open_files)
-    {
-        self_telemetry::limits_lowered(max_connections, max_requests, open_files);
-    }
-    let listeners = listeners.iter().map(Listener::bind).collect::<Result<_, _>>()?;
-    Ok((listeners, descriptors))
-}
-
-fn serve<H: Handler>(
-    listener: Listener,
-    handler: H,
-    workers: Workers,
-    stop: &watch::Sender<bool>,
-) -> JoinHandle<Connections> {
-    let mut stop = stop.subscribe();
-    let stopped = async move {
-        // The wait also ends when the sender is dropped, together with the app.
-        drop(stop.wait_for(|stop| *stop).await);
-    };
-    tokio::spawn(listener.serve(handler, workers, stopped))
 }
 
 async fn bind_admin(

@@ -192,7 +192,7 @@ class Rig:
         ai["name"] = "ai"
         place(ai["address"], self.ports["ai"])
         filters = manager(ai)["http_filters"]
-        filters[0]["typed_config"]["metadata_options"]["forwarding_namespaces"]["untyped"].append("envoy.ai.token_usage")
+        filters[0]["typed_config"]["metadata_options"]["forwarding_namespaces"]["typed"] = ["envoy.ai.token_usage"]
         filters.insert(1, {"name": "envoy.filters.http.ai_protocol_manager", "typed_config": {"@type": AI_FILTER, "response_handling": {"token_usage": {"include_unconfigured_routes": True}}}})
         config["static_resources"]["listeners"] += [second, waiting, ai]
         config["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": self.ports["envoy_admin"]}}}

@@ -10,6 +10,7 @@
 //! own listener, limits and drain beside those of [`tokengauge_listen`].
 
 mod access_log;
+mod ai;
 mod body;
 mod counts;
 mod flags;
@@ -20,7 +21,9 @@ mod processor;
 mod proto;
 mod routes;
 mod service;
+mod shared;
 
 pub use counts::Counts;
 pub use routes::{FindRoute, Routes};
-pub use service::{Dependencies, EnvoyService, ReadIdentity};
+pub use service::{Dependencies, EnvoyService};
+pub use shared::ReadIdentity;

@@ -82,12 +82,13 @@ impl OpenExchanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processor::tests::observer;
+    use tokengauge_observe::tee::{ChannelConfig, ObservationChannel};
 
     #[test]
     fn the_number_of_kept_exchanges_is_bounded() {
         let open = OpenExchanges::default();
-        let (_channel, observer) = observer();
+        let channel = Arc::new(ObservationChannel::new(ChannelConfig::default()));
+        let observer = channel.open_excluded();
         let exchange = Arc::new(Exchange::new(observer, MonotonicInstant::ZERO));
         for number in 0..MAX_KEPT + 10 {
             open.insert(&number.to_string(), &exchange);

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use http::{Request, Version};
 
+use crate::ai;
 use crate::counts::Counts;
 use crate::flags;
 use crate::frames;
 use crate::heads::{self, Attributes};
 use crate::open_exchanges::Exchange;
-use crate::proto::{HttpBody, HttpHeaders, Metadata, Part, ProcessingRequest, text, whole_number};
-use crate::service::Shared;
+use crate::proto::{HttpBody, HttpHeaders, Metadata, Part, ProcessingRequest, text};
+use crate::shared::Shared;
 use tokengauge_observe::{RequestContext, describe_request, describe_response};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, GatewayUsage, ObserverEvent, Scheme,
+    BackpressureTime, CallerIdentity, Direction, Ending, ObserverEvent, Scheme,
 };
 use tokengauge_types::label::Name;
 
@@ -26,9 +27,6 @@ const FROM_UPSTREAM: &str = "via_upstream";
 /// Namespace of dynamic metadata whose fields `tenant`, `session` and `variant` take precedence over the headers that the
 /// configuration names.
 const IDENTITY_NAMESPACE: &str = "tokengauge";
-
-/// Namespace in which Envoy's AI filter (`ai_protocol_manager`) publishes its token count.
-const USAGE_NAMESPACE: &str = "envoy.ai.token_usage";
 
 /// Whether the stream goes on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -231,13 +229,10 @@ impl Processor {
         exchange: &Exchange,
         metadata: Option<&Metadata>,
     ) {
-        let fields = metadata.and_then(|metadata| metadata.filter_metadata.get(USAGE_NAMESPACE));
-        let Some(fields) = fields.filter(|_| !self.has_usage) else { return };
-        let [input, output] = ["input_tokens", "output_tokens"].map(|it| whole_number(fields, it));
-        if input.is_some() || output.is_some() {
+        let usage = metadata.filter(|_| !self.has_usage).and_then(ai::usage);
+        if let Some(usage) = usage {
             self.has_usage = true;
-            let usage = Box::new(GatewayUsage { input, output });
-            exchange.observer.report(at, ObserverEvent::GatewayUsage(usage));
+            exchange.observer.report(at, ObserverEvent::GatewayUsage(Box::new(usage)));
         }
     }
 
@@ -293,4 +288,4 @@ fn with_metadata(identity: CallerIdentity, metadata: Option<&Metadata>) -> Calle
 }
 
 #[cfg(test)]
-pub mod tests;
+mod tests;

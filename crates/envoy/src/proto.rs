@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use prost_types::value::Kind;
-use prost_types::{Duration, Struct};
+use prost_types::{Any, Duration, Struct};
 
 /// `envoy.service.ext_proc.v3.ProcessingRequest`: one step of a request or its response.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -128,6 +128,8 @@ impl HeaderValue {
 pub struct Metadata {
     #[prost(map = "string, message", tag = "1")]
     pub filter_metadata: HashMap<String, Struct>,
+    #[prost(map = "string, message", tag = "2")]
+    pub typed_filter_metadata: HashMap<String, Any>,
 }
 
 /// `envoy.service.accesslog.v3.StreamAccessLogsMessage`.

@@ -7,23 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 use tokio::sync::watch;
 
 use crate::access_log::AccessLog;
 use crate::body::{Call, CallBody, GrpcStatus};
 use crate::counts::Counts;
 use crate::frames::MessageBudget;
-use crate::open_exchanges::OpenExchanges;
 use crate::processor::Processor;
 use crate::routes::Routes;
+use crate::shared::{ReadIdentity, Shared};
 use tokengauge_listen::{Peer, ReceivedBody};
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_observe::trace::Propagation;
-use tokengauge_types::event::CallerIdentity;
-
-/// Reads tenant, session and variant from the headers of a request.
-pub type ReadIdentity = Box<dyn Fn(&HeaderMap) -> CallerIdentity + Send + Sync>;
 
 /// Parts of the program that the service uses.
 pub struct Dependencies {
@@ -34,19 +30,6 @@ pub struct Dependencies {
     pub counts: Arc<Counts>,
     /// Whether health checks succeed.
     pub ready: Arc<AtomicBool>,
-}
-
-/// State that all streams share.
-pub struct Shared {
-    pub channel: Arc<ObservationChannel>,
-    pub routes: Routes,
-    pub propagation: Propagation,
-    pub identity: ReadIdentity,
-    pub open: Arc<OpenExchanges>,
-    pub counts: Arc<Counts>,
-    ready: Arc<AtomicBool>,
-    budget: MessageBudget,
-    draining: watch::Sender<bool>,
 }
 
 /// Serves the gRPC calls of Envoy. One instance serves the whole process.
@@ -135,15 +118,6 @@ impl hyper::service::Service<Request<ReceivedBody>> for EnvoyService {
 }
 
 /// Omits the parts that have no representation.
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("routes", &self.routes)
-            .field("counts", &self.counts)
-            .finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for Dependencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dependencies").field("routes", &self.routes).finish_non_exhaustive()

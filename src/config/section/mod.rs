@@ -17,6 +17,7 @@ use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{CardinalityLimits, Label};
 
 pub mod console;
+pub mod content;
 pub mod cost;
 pub mod drift;
 pub mod identity;

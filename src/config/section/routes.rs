@@ -6,17 +6,18 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::content::{Content, capture_policy};
 use super::listeners::Protocol;
 use super::upstreams::{EngineMetrics, Upstream, Upstreams};
 use super::{File, check_length, check_name, invalid_name, is_name};
 use crate::config::RunArgs;
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
-use crate::config::spanned::{List, Map, Spanned};
+use crate::config::spanned::{Map, Spanned};
 use crate::forward::{self, RouteConfig, TraceHeaders, UpstreamConfig};
-use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicies, CapturePolicy, Redactor};
+use tokengauge_llm::content::{CapturePolicies, CapturePolicy};
 use tokengauge_llm::dialect;
 use tokengauge_telemetry::MAX_CONFIGURED;
-use tokengauge_types::bounded::{HOUR, Int, MINUTE, Size, Time, millis};
+use tokengauge_types::bounded::{HOUR, Int, MINUTE, Time, millis};
 use tokengauge_types::event::{ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
@@ -26,9 +27,6 @@ const DEFAULT_NAME: &str = "default";
 
 pub const UPSTREAM_FLAG: &str = "--upstream";
 const PROVIDER_FLAG: &str = "--provider";
-
-/// Maximum number of redaction patterns. Each pattern scans all captured text.
-const MAX_REDACT_PATTERNS: usize = 64;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -111,28 +109,6 @@ pub struct ConcurrencyLimit {
     // Below 10 ms use `max_queue: 0`. After 10 min every client has disconnected.
     pub queue_timeout:
         Time<10, { 10 * MINUTE }, { millis(forward::ConcurrencyLimit::DEFAULT_QUEUE_TIMEOUT) }>,
-}
-
-#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["capture"]))]
-pub struct Content {
-    /// Whether prompts and responses of this route are exported on spans; see [content
-    /// capture](../how-to/content-capture.md). Required with `content`.
-    pub capture: Option<bool>,
-    /// Maximum captured bytes of the request body and of the response text, each.
-    // Less than 1 KiB is not a sentence. More than 2 × 1 MiB exceeds what collectors accept at a time.
-    pub max_bytes: Size<{ 1 << 10 }, { 1 << 20 }, { CapturePolicy::MAX_BYTES as u64 }>,
-    /// Patterns to redact: `secrets`, `api_keys`, `bearer_tokens`, `jwts`, `private_keys`, `url_credentials`, `emails`,
-    /// or a regular expression between slashes such as `/\bACME-[0-9]+/`. At most 64. `redact: []` redacts nothing.
-    pub redact: List<String>,
-}
-
-impl Default for Content {
-    fn default() -> Self {
-        let redact = [Redactor::DEFAULT_PATTERNS.to_owned()].into_iter().collect();
-        Self { capture: None, max_bytes: Size::default(), redact }
-    }
 }
 
 /// Upstreams and the routes to them.
@@ -509,54 +485,4 @@ fn admission(
         max_queue: limit.max_queue.get(),
         queue_timeout: limit.queue_timeout.get(),
     })
-}
-
-/// `None` if the route captures nothing.
-fn capture_policy(
-    written: &mut Option<Content>,
-    route: NodeId,
-    errors: &mut ErrorCollector,
-) -> Option<CapturePolicy> {
-    let content = written.as_ref()?;
-    let hint = "write `capture: true`, or remove `content`";
-    let capture = errors.required(&content.capture, (route, "content.capture"), hint).copied();
-    let redact = redactor(&content.redact, route, errors);
-    let max_bytes = content.max_bytes.get();
-    if !capture? {
-        *written = None;
-        return None;
-    }
-    Some(CapturePolicy { max_bytes, redact: redact? })
-}
-
-fn redactor(
-    patterns: &List<String>,
-    route: NodeId,
-    errors: &mut ErrorCollector,
-) -> Option<Redactor> {
-    let at = (route, "content.redact");
-    check_length(patterns.written_len(), MAX_REDACT_PATTERNS, "patterns", at, errors);
-    let texts: Vec<String> = patterns.iter().map(|pattern| pattern.value.clone()).collect();
-    let redactor = Redactor::new(&texts).map_err(|(index, problem)| {
-        if let Some(pattern) = patterns.get(index) {
-            errors.add(pattern.node, redact_error(&problem));
-        }
-    });
-    redactor.ok()
-}
-
-fn redact_error(problem: &content::PatternError) -> String {
-    let hint = match problem {
-        content::PatternError::Unknown(name) => {
-            let hint = suggestion(name, BUILT_IN_PATTERNS.iter().map(|(name, _)| *name));
-            format!("write a regular expression between slashes, or a built-in name; {hint}")
-        }
-        content::PatternError::Pattern(_) => {
-            "back-references, look-around and large expressions are not supported".to_owned()
-        }
-        content::PatternError::FitsNothing => {
-            "write an expression that matches at least one character".to_owned()
-        }
-    };
-    format!("{problem}; {hint}")
 }

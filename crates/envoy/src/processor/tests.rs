@@ -11,10 +11,10 @@ use crate::proto::{
 };
 use crate::routes::Routes;
 use crate::service::{Dependencies, EnvoyService};
-use tokengauge_observe::tee::{Batch, ChannelConfig, ObservationChannel, RequestObserver};
+use tokengauge_observe::tee::{Batch, ChannelConfig, ObservationChannel};
 use tokengauge_observe::trace::Propagation;
 use tokengauge_telemetry::EnvoyCounts;
-use tokengauge_types::event::{ResponseHead, TimeoutKind, UpstreamFailure};
+use tokengauge_types::event::{GatewayUsage, ResponseHead, TimeoutKind, UpstreamFailure};
 
 /// A service, and the channel to which it reports.
 struct Scene {
@@ -96,14 +96,6 @@ impl Stream {
     }
 }
 
-pub fn observer() -> (Arc<ObservationChannel>, RequestObserver) {
-    let scene = Scene::new();
-    let mut stream = scene.stream();
-    stream.send(0, Part::RequestHeaders(post("id")));
-    let observer = stream.processor.exchange.as_ref().unwrap().observer.clone();
-    (scene.channel, observer)
-}
-
 fn at(millis: u64) -> MonotonicInstant {
     MonotonicInstant::from_nanos(millis * 1_000_000)
 }
@@ -169,7 +161,7 @@ fn a_stream_becomes_the_events_of_an_exchange() {
         ProcessingRequest {
             observability_mode: true,
             attributes: names,
-            metadata_context: Some(Metadata { filter_metadata: metadata }),
+            metadata_context: Some(Metadata { filter_metadata: metadata, ..Metadata::default() }),
             ..of(Part::RequestHeaders(post("a")))
         },
     );
@@ -367,11 +359,11 @@ fn repeated_messages_add_no_events() {
     let scene = Scene::new();
     let mut stream = scene.stream();
     let usage = group(&[("input_tokens", Kind::NumberValue(3.0))]);
-    let usage = HashMap::from([(USAGE_NAMESPACE.to_owned(), usage)]);
+    let usage = HashMap::from([("envoy.ai.token_usage".to_owned(), usage)]);
     for _ in 0..100 {
         stream.send(0, Part::RequestHeaders(post("a")));
         stream.send(0, Part::RequestTrailers(HttpTrailers {}));
-        let metadata = Some(Metadata { filter_metadata: usage.clone() });
+        let metadata = Some(Metadata { filter_metadata: usage.clone(), ..Metadata::default() });
         stream.apply(
             1,
             ProcessingRequest { observability_mode: true, metadata_context: metadata, ..of(ok()) },
