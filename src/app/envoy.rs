@@ -26,7 +26,7 @@ pub(super) struct Unstarted {
 pub(super) struct Envoy(EnvoyService);
 
 impl Envoy {
-    pub(super) fn new(config: &Config) -> Unstarted {
+    pub(super) fn prepare(config: &Config) -> Unstarted {
         let is_used = config.protocols().contains(&Protocol::ExtProc);
         Unstarted { counts: Arc::default(), is_used }
     }
@@ -61,8 +61,7 @@ impl Unstarted {
     pub(super) fn start(
         self,
         channel: &Arc<ObservationChannel>,
-        table: &Arc<ArcSwap<RouteTable>>,
-        config: &Arc<ArcSwap<Config>>,
+        (table, config): (&Arc<ArcSwap<RouteTable>>, &Arc<ArcSwap<Config>>),
         propagation: impl Fn() -> Propagation,
         ready: &Arc<AtomicBool>,
     ) -> Envoy {

@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admin::{Admin, Drain, DrainStart, DrainTarget, Pages};
-use crate::config::{Config, Protocol};
-use crate::forward::{self, Forwarder, Propagation, RouteTable};
+use crate::config::Config;
+use crate::forward::{self, Forwarder, RouteTable};
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
-use tokengauge_listen::{Address, Connections, Listener, Peer, Workers};
+use tokengauge_listen::{Address, Connections, Listener, Workers};
 use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
@@ -38,17 +38,19 @@ mod listeners;
 mod no_envoy;
 mod reloads;
 mod routing;
+mod services;
 mod slo_state;
 mod views;
 
 use self::descriptors::DescriptorBudget;
 #[cfg(feature = "envoy")]
 use self::envoy::Envoy;
-use self::listeners::{bind_listeners, serve};
+use self::listeners::bind_listeners;
 #[cfg(not(feature = "envoy"))]
 use self::no_envoy::Envoy;
 use self::reloads::Reloads;
-use self::routing::{backends, route_table, unrouted};
+use self::routing::{backends, propagation, route_table, unrouted};
+use self::services::Services;
 use self::slo_state::{SloStateWriter, reserved_labels};
 
 /// Maximum time for the last work of observer and exporters at shutdown. Kubernetes may kill a sidecar 2 s after
@@ -143,22 +145,16 @@ impl App {
         log_lines: Arc<LineCounters>,
     ) -> Result<Self, StartError> {
         let (listeners, descriptors) = bind_listeners(&config)?;
-        let routes = route_table(&config, descriptors, None)?;
-        let routes = Arc::new(ArcSwap::from_pointee(routes));
+        let routes = Arc::new(ArcSwap::from_pointee(route_table(&config, descriptors, None)?));
         let loads: Vec<_> = listeners.iter().map(Listener::load).collect();
-        let sampler = export.sampler;
-        let propagators = config.propagators();
-        let propagation = move || {
-            let sample = Box::new(move |trace: &_| sampler.sample_at_start(trace));
-            Propagation::new(propagators.clone(), sample)
-        };
+        let propagation = propagation(&config, export.sampler);
         let drain_start = DrainStart::default();
         let start = drain_start.clone();
         let current_routes = Arc::clone(&routes);
         let certificates = listeners.iter().filter_map(Listener::tls_reloader).collect();
         let reloads = Arc::new(Reloads::new(certificates, &config));
         let status = Arc::clone(&reloads);
-        let envoy = Envoy::new(&config);
+        let envoy = Envoy::prepare(&config);
         let envoy_counts = envoy.counts();
         let others = Box::new(move || StateSnapshot {
             envoy: envoy_counts(),
@@ -175,7 +171,6 @@ impl App {
             propagation: propagation(),
         });
         let ready = Arc::new(AtomicBool::new(true));
-        let protocols = config.protocols();
         let config = Arc::new(ArcSwap::from_pointee(config));
         let drain = Drain::new(DrainTarget {
             ready: Arc::clone(&ready),
@@ -186,16 +181,9 @@ impl App {
         let admin = bind_admin(&config, &core, &ready, drain).await?;
         let addresses = listeners.iter().map(|it| (it.address(), it.has_tls())).collect();
         let stop = watch::Sender::new(false);
-        let envoy = envoy.start(&core.channel, &routes, &config, propagation, &ready);
-        let serve = |(listener, protocol)| match protocol {
-            Protocol::Http => {
-                let forwarder = Arc::clone(&forwarder);
-                let handler = move |peer: Peer| forwarder.service(peer);
-                serve(listener, handler, workers.clone(), &stop)
-            }
-            Protocol::ExtProc => envoy.serve(listener, workers.clone(), &stop),
-        };
-        let listener_tasks = listeners.into_iter().zip(protocols).map(serve).collect();
+        let envoy = envoy.start(&core.channel, (&routes, &config), propagation, &ready);
+        let services = Services { forwarder: &forwarder, envoy: &envoy };
+        let listener_tasks = services.serve_all(listeners, &config.load(), &workers, &stop);
         Ok(Self {
             listeners: addresses,
             admin: admin.address(),

@@ -17,7 +17,7 @@ use tokengauge_telemetry::EnvoyCounts;
 pub(super) struct Envoy;
 
 impl Envoy {
-    pub(super) fn new(_config: &Config) -> Self {
+    pub(super) fn prepare(_config: &Config) -> Self {
         Self
     }
 
@@ -28,8 +28,7 @@ impl Envoy {
     pub(super) fn start(
         self,
         _channel: &Arc<ObservationChannel>,
-        _table: &Arc<ArcSwap<RouteTable>>,
-        _config: &Arc<ArcSwap<Config>>,
+        _state: (&Arc<ArcSwap<RouteTable>>, &Arc<ArcSwap<Config>>),
         _propagation: impl Fn() -> Propagation,
         _ready: &Arc<AtomicBool>,
     ) -> Self {

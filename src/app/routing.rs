@@ -4,9 +4,10 @@ use super::StartError;
 use super::descriptors::DescriptorBudget;
 use crate::config::{Config, Secret};
 use crate::forward::RouteMatcher;
-use crate::forward::{self, Identity, RouteTable, Upstream};
+use crate::forward::{self, Identity, Propagation, RouteTable, Upstream};
 use crate::scrape;
 use tokengauge_measure::engine::Backend;
+use tokengauge_telemetry::Sampler;
 use tokengauge_types::event::RouteFacts;
 
 /// Route name in telemetry for requests that match no route.
@@ -34,6 +35,15 @@ pub(super) fn route_table(
     let identity = Identity::new(config.identity.clone(), key.as_bytes());
     let upstreams = upstreams.collect::<Result<_, _>>()?;
     Ok(RouteTable::new(routes, upstreams, identity, previous))
+}
+
+/// Returns a function that creates readers of trace headers, one for each service.
+pub(super) fn propagation(config: &Config, sampler: Sampler) -> impl Fn() -> Propagation + use<> {
+    let propagators = config.propagators();
+    move || {
+        let sample = Box::new(move |trace: &_| sampler.sample_at_start(trace));
+        Propagation::new(propagators.clone(), sample)
+    }
 }
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {

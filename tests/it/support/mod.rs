@@ -381,7 +381,8 @@ fn short(word: &ObserverEvent) -> String {
         | ObserverEvent::Admitted
         | ObserverEvent::RequestHeadSent
         | ObserverEvent::RequestBodySent
-        | ObserverEvent::Upgraded => {
+        | ObserverEvent::Upgraded
+        | ObserverEvent::GatewayUsage(_) => {
             format!("{word:?}")
         }
     }

@@ -56,9 +56,8 @@ impl Scene {
     }
 
     fn ending(&self) -> Option<Ending> {
-        self.events().0.into_iter().find_map(|event| match event {
-            ObserverEvent::End(ending) => Some(ending),
-            _ => None,
+        self.events().0.into_iter().find_map(|event| {
+            if let ObserverEvent::End(ending) = event { Some(ending) } else { None }
         })
     }
 
@@ -259,12 +258,10 @@ fn a_response_of_envoy_itself_ends_as_its_flags_say() {
         );
         stream.send(2, Part::ResponseBody(body(b"x", true)));
         let (events, _) = scene.events();
-        let is_own = |event: &ObserverEvent| match event {
-            ObserverEvent::ResponseHead(head) => {
-                let ResponseHead { status, from_proxy, .. } = **head;
-                status == 503 && from_proxy
-            }
-            _ => false,
+        let is_own = |event: &ObserverEvent| {
+            let ObserverEvent::ResponseHead(head) = event else { return false };
+            let ResponseHead { status, from_proxy, .. } = **head;
+            status == 503 && from_proxy
         };
         assert!(events.iter().any(is_own), "{events:?}");
         assert!(matches!(events.last(), Some(ObserverEvent::End(end)) if *end == ending));
@@ -372,9 +369,6 @@ fn repeated_messages_add_no_events() {
     let (events, _) = scene.events();
     assert_eq!(events.len(), 7, "{events:?}");
     let expected = GatewayUsage { input: Some(3), output: None };
-    let is_usage = |event: &ObserverEvent| match event {
-        ObserverEvent::GatewayUsage(usage) => **usage == expected,
-        _ => false,
-    };
+    let is_usage = |event: &ObserverEvent| matches!(event, ObserverEvent::GatewayUsage(usage) if **usage == expected);
     assert!(events.iter().any(is_usage), "{events:?}");
 }
