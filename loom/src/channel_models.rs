@@ -8,7 +8,7 @@ use crate::Model;
 use crate::clock;
 use crate::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, Headers, ObserverEvent,
-    RequestHead, RouteFacts, Scheme, TraceContext,
+    RequestHead, RouteFacts, Scheme, SessionRule, TraceContext,
 };
 use crate::label::Name;
 use crate::tee::{Batch, ChannelConfig, ObservationChannel, RequestObserver, UploadFlush};
@@ -43,6 +43,7 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
         trace: TraceContext::default(),
         conversation: None,
         identity: CallerIdentity::default(),
+        session_rule: SessionRule::default(),
         connection: None,
         body_wait: Arc::<BodyWaitState>::default(),
     };

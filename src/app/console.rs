@@ -26,7 +26,7 @@ pub(super) fn enable(config: &Config, requests: &mut InFlightRequests) {
         let settings = Settings {
             trace_url: section.trace_url.as_deref().map(Text::from),
             hide_names: section.hide_names,
-            has_sessions: config.identity.session.is_some(),
+            has_sessions: !config.identity.session.source.headers.is_empty(),
         };
         requests.enable_console(Recorder::new(settings, clock::now(), clock::wall_now()));
     }

@@ -45,8 +45,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     pub until: Option<Bound>,
 
-    /// Group requests by: day and month (UTC), model, route, variant, tenant, session, conversation, provider, operation, stream,
-    /// server, outcome, error, input_length_bucket, output_length_bucket
+    /// Group requests by: day and month (UTC), model, route, variant, tenant, session, conversation, agent, sub_agent, provider,
+    /// operation, stream, server, outcome, error, input_length_bucket, output_length_bucket
     #[arg(
         long,
         value_name = "NAME,…",
@@ -114,6 +114,8 @@ pub enum Format {
     Csv,
     /// Cost as CSV in the format FOCUS 1.2: a row per hour, tenant, provider, model and kind of token
     Focus,
+    /// The load as JSON lines in the format of Mooncake, which AIPerf and guidellm replay: a line per request
+    Trace,
 }
 
 const AFTER_HELP: &str = "\
@@ -185,7 +187,7 @@ pub(super) fn run(args: Args, environment: fn(&str) -> Option<String>) -> ExitCo
 fn evaluate(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     let (format, html, server) = (args.format, args.html.clone(), args.clickhouse.clone());
     let request = request(args)?;
-    let report = match server {
+    let mut report = match server {
         Some(server) => clickhouse::report(&server, &request, environment)
             .map_err(|error| anyhow!("{error:#}"))?,
         None => tokengauge_report::evaluate(&request)?,
@@ -202,12 +204,18 @@ fn evaluate(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Resu
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         Format::Csv => tokengauge_report::csv::render(&report),
         Format::Focus => report.focus.as_ref().map(focus::render).unwrap_or_default(),
+        Format::Trace => report.trace.take().map(|trace| trace.text).unwrap_or_default(),
     })?;
     // Figures of an incomplete file must not pass a gate.
     Ok(match report.accepted() {
         None | Some(true) if report.is_complete() => ExitCode::SUCCESS,
         None | Some(true | false) => ExitCode::FAILURE,
     })
+}
+
+/// Returns the dimensions of a trace.
+fn sessions() -> anyhow::Result<Vec<Dimension>> {
+    Ok(vec!["session".parse()?, "model".parse()?])
 }
 
 fn request(args: Args) -> anyhow::Result<Request> {
@@ -230,13 +238,15 @@ fn request(args: Args) -> anyhow::Result<Request> {
     let trim = |given: Option<Trim>| given.unwrap_or(if decides { Trim::Auto } else { Trim::None });
     let runs = matches!(compare, Compare::Runs);
     let file = |path, side| File { path, side: if runs { side } else { Side::Neither } };
+    let trace = matches!(args.format, Format::Trace);
     let server = args.clickhouse.map(|server| PathBuf::from(server.to_string()));
     let files = args.files.into_iter().chain(server);
     let baseline = args.baseline.into_iter().map(|path| file(path, Side::A));
     Ok(Request {
         files: baseline.chain(files.map(|path| file(path, Side::B))).collect(),
-        by: args.by,
+        by: if trace { sessions()? } else { args.by },
         focus: matches!(args.format, Format::Focus),
+        trace,
         period,
         only: args.only,
         compare,

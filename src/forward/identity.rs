@@ -1,30 +1,35 @@
-//! Reads the tenant, session and variant of a request from the configured headers.
+//! Reads the tenant, session and variant of a request from the configured headers, and a session from the headers that
+//! clients send without configuration.
 //!
 //! The headers are forwarded unchanged. If a header contains a credential, such as an API key, only its hash identifies
 //! the tenant. The credential itself is never recorded.
 
-use std::fmt;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
-use ring::hmac;
 
-use tokengauge_types::event::CallerIdentity;
+use tokengauge_types::event::{CallerIdentity, SessionRule, SessionSource, ValueHasher};
 use tokengauge_types::label::Name;
-
-/// Number of hexadecimal digits of a hash that are kept (64 bits). Among 100 values, the probability of a collision is
-/// less than 10⁻¹⁵.
-const HASH_DIGITS: usize = 16;
 
 /// The headers that contain each value. `None` means that the value is not read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct IdentityConfig {
     pub tenant: Option<IdentitySource>,
-    pub session: Option<IdentitySource>,
+    pub session: SessionConfig,
     pub variant: Option<IdentitySource>,
 }
 
+/// Where the session of a request is read.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SessionConfig {
+    /// Configured headers, which are preferred. May be empty.
+    pub source: IdentitySource,
+    /// Whether a session is used that a client sends without configuration.
+    pub detect: bool,
+}
+
 /// Header names in order of preference. The first header that is present and not empty is used.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct IdentitySource {
     pub headers: Vec<HeaderName>,
     /// Whether the value is replaced by its hash.
@@ -32,22 +37,37 @@ pub struct IdentitySource {
 }
 
 /// Reads tenant, session and variant of a request.
+#[derive(Debug)]
 pub struct Identity {
     config: IdentityConfig,
-    key: hmac::Key,
+    hasher: Arc<ValueHasher>,
 }
 
 impl Identity {
     /// Creates a reader that hashes values with HMAC-SHA-256 and `key`. With an empty key, short names can be guessed
     /// from their hashes, but API keys cannot.
     pub fn new(config: IdentityConfig, key: &[u8]) -> Self {
-        Self { config, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
+        Self { config, hasher: Arc::new(ValueHasher::new(key)) }
     }
 
-    pub fn read(&self, headers: &HeaderMap) -> CallerIdentity {
+    /// Reads the identity from the headers of a request, and returns the rule for a session in its body. `baggage` is
+    /// the conversation in the baggage header.
+    pub fn read(
+        &self,
+        headers: &HeaderMap,
+        baggage: Option<&Name>,
+    ) -> (CallerIdentity, SessionRule) {
         let IdentityConfig { tenant, session, variant } = &self.config;
+        let hasher = session.source.hash.then(|| Arc::clone(&self.hasher));
+        let rule = SessionRule { detect: session.detect, hasher };
+        let mut identity = CallerIdentity::detect(headers, baggage, &rule);
+        if let Some(configured) = self.value(&session.source, headers) {
+            identity.session = Some(configured);
+            identity.session_source = Some(SessionSource::Configured);
+        }
         let read = |source: &Option<IdentitySource>| self.value(source.as_ref()?, headers);
-        CallerIdentity { tenant: read(tenant), session: read(session), variant: read(variant) }
+        (identity.tenant, identity.variant) = (read(tenant), read(variant));
+        (identity, rule)
     }
 
     fn value(&self, source: &IdentitySource, headers: &HeaderMap) -> Option<Name> {
@@ -56,21 +76,11 @@ impl Identity {
             (!value.is_empty()).then_some(value)
         };
         let value = source.headers.iter().find_map(present)?;
-        if source.hash { self.hashed(value) } else { Name::new(std::str::from_utf8(value).ok()?) }
-    }
-
-    fn hashed(&self, value: &[u8]) -> Option<Name> {
-        let tag = hmac::sign(&self.key, value);
-        let digits = tag.as_ref().iter().map(|byte| format!("{byte:02x}"));
-        let digits: String = digits.take(HASH_DIGITS / 2).collect();
-        Name::new(&digits)
-    }
-}
-
-/// Omits the key.
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("config", &self.config).finish_non_exhaustive()
+        if source.hash {
+            self.hasher.hash(value)
+        } else {
+            Name::new(std::str::from_utf8(value).ok()?)
+        }
     }
 }
 
@@ -94,7 +104,7 @@ mod tests {
 
     fn tenant(source: Option<IdentitySource>, key: &[u8], sent: &HeaderMap) -> Option<String> {
         let config = IdentityConfig { tenant: source, ..IdentityConfig::default() };
-        let who = Identity::new(config, key).read(sent);
+        let (who, _) = Identity::new(config, key).read(sent, None);
         assert_eq!((&who.session, &who.variant), (&None, &None));
         who.tenant.map(|name| name.to_string())
     }
@@ -109,32 +119,60 @@ mod tests {
         assert_eq!(tenant(None, b"", &headers(&[("x-tenant", "a")])), None);
     }
 
-    /// Uses RFC 4231, test case 2: key `Jefe`, data `what do ya want for nothing?`.
     #[test]
-    fn hash_is_the_beginning_of_the_hmac() {
+    fn hashes_a_value() {
         let sent = headers(&[("x-tenant", "what do ya want for nothing?")]);
         let hash = tenant(source(&["x-tenant"], true), b"Jefe", &sent).unwrap();
         assert_eq!(hash, "5bdcc146bf60754e");
-        let other = tenant(source(&["x-tenant"], true), b"", &sent).unwrap();
-        assert_ne!(other, hash, "another key produces another hash");
-        assert_eq!(other.len(), HASH_DIGITS);
     }
 
     #[test]
     fn reads_each_value_from_its_own_headers() {
         let config = IdentityConfig {
             tenant: source(&["x-tenant"], false),
-            session: source(&["x-session"], false),
+            session: SessionConfig { source: source(&["x-session"], false).unwrap(), detect: true },
             variant: source(&["x-variant"], false),
         };
-        let sent = headers(&[("x-tenant", "acme"), ("x-session", "run-1"), ("x-variant", "b")]);
-        let who = Identity::new(config, b"").read(&sent);
+        let sent = headers(&[
+            ("x-tenant", "acme"),
+            ("x-session", "run-1"),
+            ("x-variant", "b"),
+            ("x-claude-code-session-id", "detected"),
+        ]);
+        let (who, _) = Identity::new(config, b"").read(&sent, None);
         let expected = CallerIdentity {
             tenant: Name::new("acme"),
             session: Name::new("run-1"),
+            session_source: Some(SessionSource::Configured),
             variant: Name::new("b"),
+            sub_agent: None,
         };
         assert_eq!(who, expected);
+    }
+
+    #[test]
+    fn detects_a_session_unless_it_is_off() {
+        let sent = headers(&[("session-id", "s-1"), ("x-claude-code-agent-id", "a-1")]);
+        let read = |detect, hash, baggage: Option<&str>, sent: &HeaderMap| {
+            let source = IdentitySource { headers: vec![], hash };
+            let session = SessionConfig { source, detect };
+            let config = IdentityConfig { session, ..IdentityConfig::default() };
+            let baggage = baggage.and_then(Name::new);
+            let (who, rule) = Identity::new(config, b"k").read(sent, baggage.as_ref());
+            assert_eq!((rule.detect, rule.hasher.is_some()), (detect, hash));
+            let text = |name: Option<Name>| name.map(|name| name.to_string());
+            (text(who.session), who.session_source.map(SessionSource::as_str), text(who.sub_agent))
+        };
+        let of = |text: &str| Some(text.to_owned());
+        assert_eq!(read(false, false, Some("b"), &sent), (None, None, None));
+        assert_eq!(read(true, false, Some("b"), &sent), (of("s-1"), Some("session-id"), of("a-1")));
+        let none = HeaderMap::new();
+        assert_eq!(read(true, false, Some("b"), &none), (of("b"), Some("baggage"), None));
+        assert_eq!(read(true, false, None, &none), (None, None, None));
+        let (session, source, sub_agent) = read(true, true, None, &sent);
+        let hash =
+            |text: &str| ValueHasher::new(b"k").hash(text.as_bytes()).map(|it| it.to_string());
+        assert_eq!((session, source, sub_agent), (hash("s-1"), Some("session-id"), hash("a-1")));
     }
 
     #[test]

@@ -80,13 +80,17 @@ impl OpenExchange<ClientRequest> for RouteAndObserve {
             channel.open_excluded()
         } else {
             let (trace, carried) = propagation.read(http.headers());
+            let conversation = propagation.conversation(http.headers());
+            let (identity, session_rule) =
+                routes.identity().read(http.headers(), conversation.as_ref());
             let context = RequestContext {
                 route: Arc::clone(route.map_or(unrouted, |route| &route.facts)),
                 connection: client.connection,
                 scheme: if client.tls { Scheme::Https } else { Scheme::Http },
                 trace,
-                conversation: propagation.conversation(http.headers()),
-                identity: routes.identity().read(http.headers()),
+                conversation,
+                identity,
+                session_rule,
             };
             let open = describe_request(&http, context);
             if route.is_some_and(|route| route.trace == TraceHeaders::Continue) {

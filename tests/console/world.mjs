@@ -271,6 +271,8 @@ export class World {
       tenant: group.tenant,
       variant: null,
       session: group.cached ? `session-${1 + Math.floor(this.random() * 9)}` : null,
+      session_source: group.cached ? 'x-claude-code-session-id' : null,
+      agent: group.cached ? 'claude-cli/2.1.86' : null,
       path: group.provider === 'anthropic' ? '/v1/messages' : '/v1/chat/completions',
       status: rejected ?? 200,
       stream: true,
@@ -360,6 +362,7 @@ export class World {
       provider: stream.group.provider,
       tenant: stream.group.tenant,
       session: stream.session,
+      agent: stream.session ? 'claude-cli/2.1.86' : null,
       started_unix_ms: Math.round(stream.started),
       phase,
       age_seconds: seconds(age),
@@ -629,7 +632,8 @@ export class World {
     const sum = (calls, read) => calls.reduce((total, call) => total + (read(call) ?? 0), 0);
     return [...sessions].map(([id, calls]) => ({
       id,
-      agent: Number(id.at(-1)) % 3 ? 'claude-code/2.1' : 'codex/0.9',
+      agent: Number(id.at(-1)) % 3 ? 'claude-cli/2.1.86' : 'codex_cli_rs/0.149.1',
+      source: Number(id.at(-1)) % 3 ? 'x-claude-code-session-id' : 'session-id',
       tenant: calls[0].tenant,
       calls: calls.length,
       input_tokens: sum(calls, (call) => call.tokens.input?.count),

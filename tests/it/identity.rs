@@ -110,3 +110,58 @@ async fn exports_identity_only_where_allowed() {
     process.signal("TERM");
     assert!(process.ended().await.success());
 }
+
+const SESSION: &str = "3f1c2a9e-5d4b-4c8f-9a10-6b7c8d9e0f11";
+
+/// Sends a request as Claude Code sends it. The session is in the request log, in `/streams` and in the console, and in
+/// no metric.
+#[tokio::test]
+async fn finds_the_session_of_a_coding_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, log) = (folder.path().join("c.yaml"), folder.path().join("log"));
+    let backend = Backend::start().await;
+    let (upstream, logged) = (backend.address, log.display());
+    let config = format!(
+        "version: 1\nupstreams: {{a: {{url: \"http://{upstream}\"}}}}\nrequest_log: {{path: {logged}}}\n"
+    );
+    fs::write(&path, config).unwrap();
+    let mut process = Process::start(&["--config", path.to_str().unwrap()], &[]).await;
+    let body = format!(
+        r#"{{"model":"claude-x","max_tokens":9,"metadata":{{"user_id":"user_a_account__session_{SESSION}"}},"messages":[]}}"#
+    );
+    let request = format!(
+        "POST /v1/messages HTTP/1.1\r\nHost: a\r\nUser-Agent: claude-cli/2.1.86 (external, cli)\r\n\
+         X-Claude-Code-Agent-Id: sub-1\r\nX-Client-Request-Id: once\r\nX-Stainless-Retry-Count: 2\r\n\
+         Anthropic-Version: 2023-06-01\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut client = process.client().await;
+    client.write(&request).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_until(&body).await;
+    let streams = process.streams().await;
+    assert_eq!(streams[0]["session"], SESSION, "{streams:?}");
+    assert_eq!(streams[0]["agent"], "claude-cli/2.1.86");
+    let answer = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-x","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":1}}"#;
+    upstream.write(&format!("{HEAD}{}\r\n\r\n{answer}", answer.len())).await;
+    client.read_until("end_turn").await;
+
+    let line = lines(&log, 1).await.pop().unwrap();
+    assert_eq!(line["identity"]["session"], SESSION);
+    assert_eq!(line["identity"]["session_source"], "metadata.user_id");
+    assert_eq!(line["identity"]["sub_agent"], "sub-1");
+    assert_eq!(line["agent"]["name"], "claude-cli");
+    assert_eq!(line["agent"]["version"], "2.1.86");
+    assert_eq!(line["attempts"]["resend_count"], 2);
+    let snapshot: Value = serde_json::from_str(&process.page("/api/v1/snapshot").await.1).unwrap();
+    let session = &snapshot["sessions"][0];
+    assert_eq!(session["id"], SESSION, "{snapshot}");
+    assert_eq!(session["agent"], "claude-cli/2.1.86");
+    assert_eq!(session["source"], "metadata.user_id");
+    let metrics = process.page("/metrics").await.1;
+    assert!(
+        !metrics.contains(SESSION) && !metrics.contains("claude-cli") && !metrics.contains("sub-1")
+    );
+    process.signal("TERM");
+    assert!(process.ended().await.success());
+}

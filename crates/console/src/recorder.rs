@@ -14,7 +14,7 @@ use crate::history::{
 };
 use crate::requests::{FinishedRequests, RequestQuery};
 use crate::seconds::seconds;
-use crate::sessions::{self, Sessions};
+use crate::sessions::Sessions;
 use crate::slos::BudgetConsumption;
 use crate::ticks::ChunkTicks;
 use tokengauge_llm::count::Source;
@@ -22,6 +22,7 @@ use tokengauge_measure::record::{Call, Cost, MetricLabels, Record};
 use tokengauge_measure::slo::{self, SloTracker};
 use tokengauge_measure::timing::{LiveSample, Stage};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
+use tokengauge_types::event::UserAgent;
 use tokengauge_types::label::{Label, Name, OTHER};
 
 /// Maximum number of stalls of one request that are kept.
@@ -137,8 +138,7 @@ impl Recorder {
         }
         self.budgets.record(record, call, slos);
         let request = self.request(ended, call);
-        let agent = record.http.request_headers.get("user-agent");
-        self.sessions.record(&request, agent.and_then(sessions::agent));
+        self.sessions.record(&request);
         self.requests.record(request);
     }
 
@@ -237,6 +237,8 @@ impl Recorder {
         let series = &call.series;
         let duration = timestamps.duration();
         let ended = record.wall + duration.unwrap_or_default();
+        let agent = record.http.request_headers.get("user-agent").and_then(UserAgent::parse);
+        let source = record.caller.session_source;
         let session = record.caller.session.as_ref().or(call.request.conversation.as_ref());
         Request {
             id: record.exchange.0,
@@ -248,6 +250,8 @@ impl Recorder {
             tenant: series.tenant.as_ref().filter(|_| !hides).map(Label::shared),
             variant: series.variant.as_ref().map(Label::shared),
             session: session.filter(|_| !hides).map(text),
+            session_source: source.filter(|_| !hides).map(|source| source.as_str().into()),
+            agent: agent.filter(|_| !hides).map(|agent| agent.to_string().into()),
             path: text(&record.http.path),
             status: record.http.status,
             stream: call.streamed,
@@ -263,7 +267,7 @@ impl Recorder {
                 .map(seconds),
             output_tokens_per_second: call.rates.output,
             tokens: tokens(call),
-            cost: call.cost.as_ref().map(priced),
+            cost: priced(call),
             stages: stages(record),
             chunks_seconds: ticks
                 .filter(|_| call.streamed)
@@ -305,9 +309,15 @@ fn tokens(call: &Call) -> Tokens {
     }
 }
 
-fn priced(cost: &Cost) -> PricedCost {
+/// Returns the cost by the price table, or else the cost that the provider reports.
+fn priced(call: &Call) -> Option<PricedCost> {
+    let Some(cost) = &call.cost else {
+        let amount = call.reported_cost()?;
+        return Some(PricedCost { amount, currency: "USD".into(), source: "reported".into() });
+    };
     let source = if cost.source == Source::Reported { "computed" } else { "estimated" };
-    PricedCost { amount: cost.amount, currency: cost.currency.shared(), source: source.into() }
+    let currency = cost.currency.shared();
+    Some(PricedCost { amount: cost.amount, currency, source: source.into() })
 }
 
 /// Returns the highest burn rate of all SLOs and windows.

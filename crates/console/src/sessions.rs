@@ -43,8 +43,8 @@ impl Sessions {
         self.any
     }
 
-    /// Adds a finished call to its session. `agent` is the client's product and version.
-    pub fn record(&mut self, request: &Request, agent: Option<Text>) {
+    /// Adds a finished call to its session.
+    pub fn record(&mut self, request: &Request) {
         let Some(id) = &request.session else { return };
         self.any = true;
         if !self.by_id.contains_key(id) && self.by_id.len() >= MAX_SESSIONS {
@@ -54,7 +54,7 @@ impl Sessions {
         }
         let session =
             self.by_id.entry(Arc::clone(id)).or_insert_with(|| RecordedSession::new(id, request));
-        session.record(request, agent);
+        session.record(request);
     }
 
     /// Returns the sessions, the one with the latest call first.
@@ -76,7 +76,7 @@ impl RecordedSession {
         Self { session, calls, cost, document: None }
     }
 
-    fn record(&mut self, request: &Request, agent: Option<Text>) {
+    fn record(&mut self, request: &Request) {
         self.document = None;
         let session = &mut self.session;
         let tokens = &request.tokens;
@@ -88,7 +88,8 @@ impl RecordedSession {
             *session.cached_input_tokens.get_or_insert(0) += cached.count;
         }
         session.output_tokens += tokens.output.as_ref().map_or(0, |output| output.count);
-        session.agent = agent.or_else(|| session.agent.take());
+        session.agent = request.agent.clone().or_else(|| session.agent.take());
+        session.source = request.session_source.clone().or_else(|| session.source.take());
         session.tenant = request.tenant.clone().or_else(|| session.tenant.take());
         session.first_unix_ms = session.first_unix_ms.min(request.started_unix_ms);
         session.last_unix_ms = session.last_unix_ms.max(request.ended_unix_ms);
@@ -132,11 +133,6 @@ impl SessionCost {
     }
 }
 
-/// Returns product and version from a `User-Agent`, such as `claude-code/2.1`: its first word.
-pub fn agent(user_agent: &str) -> Option<Text> {
-    user_agent.split_whitespace().next().map(Text::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,18 +158,19 @@ mod tests {
     #[test]
     fn adds_up_the_calls_of_a_session() {
         let mut sessions = Sessions::default();
-        sessions.record(&Request::default(), None);
+        sessions.record(&Request::default());
         assert!(!sessions.any() && sessions.documents().is_empty());
-        sessions.record(&call("a", 1, "USD"), agent("claude-code/2.1 (linux)"));
-        sessions.record(&call("a", 2, "USD"), None);
+        let agent = Some("claude-cli/2.1".into());
+        sessions.record(&Request { agent, ..call("a", 1, "USD") });
+        sessions.record(&call("a", 2, "USD"));
         let all = sessions.documents();
         let session = &all[0];
         assert_eq!((session.calls, session.output_tokens, session.input_tokens), (2, 6, Some(20)));
         assert_eq!(session.cached_input_tokens, None, "not reported");
-        assert_eq!(session.agent.as_deref(), Some("claude-code/2.1"));
+        assert_eq!(session.agent.as_deref(), Some("claude-cli/2.1"));
         assert!((session.cost.as_ref().unwrap().amount - 1.0).abs() < 1e-9);
         assert_eq!((session.first_unix_ms, session.last_unix_ms), (1_000, 2_500));
-        sessions.record(&call("a", 3, "EUR"), None);
+        sessions.record(&call("a", 3, "EUR"));
         assert_eq!(sessions.documents()[0].cost, None, "two currencies have no sum");
     }
 
@@ -181,12 +178,12 @@ mod tests {
     fn keeps_the_latest_sessions_and_calls() {
         let mut sessions = Sessions::default();
         for id in 0..3 * MAX_SESSIONS as u64 {
-            sessions.record(&call(&id.to_string(), id, "USD"), None);
+            sessions.record(&call(&id.to_string(), id, "USD"));
         }
         let all = sessions.documents();
         assert_eq!((all.len(), &*all[0].id, &*all[99].id), (MAX_SESSIONS, "299", "200"));
         for id in 300..400 {
-            sessions.record(&call("250", id, "USD"), None);
+            sessions.record(&call("250", id, "USD"));
         }
         let session = Arc::clone(&sessions.documents()[0]);
         assert_eq!((session.calls, session.requests.len()), (101, MAX_CALLS));

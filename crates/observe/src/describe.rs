@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use tokengauge_types::clock;
 use tokengauge_types::event::{
     BodyWaitState, CallerIdentity, Headers, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead,
-    ResponseHead, RouteFacts, Scheme, TraceContext,
+    ResponseHead, RouteFacts, Scheme, SessionRule, TraceContext,
 };
 use tokengauge_types::label::{MAX_NAME_BYTES, Name};
 use tokengauge_types::tcp::TcpConnection;
@@ -31,11 +31,13 @@ pub struct RequestContext {
     /// The conversation id from the caller's baggage.
     pub conversation: Option<Name>,
     pub identity: CallerIdentity,
+    pub session_rule: SessionRule,
 }
 
 /// Describes the headers of `request`, which were just received.
 pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> RequestHead {
-    let RequestContext { route, connection, scheme, trace, conversation, identity } = context;
+    let RequestContext { route, connection, scheme, trace, conversation, identity, session_rule } =
+        context;
     let uri = request.uri();
     let path = uri.path();
     RequestHead {
@@ -55,6 +57,7 @@ pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> Req
         trace,
         conversation,
         identity,
+        session_rule,
         body_wait: Arc::<BodyWaitState>::default(),
     }
 }
@@ -116,6 +119,7 @@ mod tests {
                 trace: TraceContext::default(),
                 conversation: None,
                 identity: CallerIdentity::default(),
+                session_rule: SessionRule::default(),
             };
             describe_request(&request, context)
         };

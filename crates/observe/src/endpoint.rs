@@ -12,7 +12,9 @@ use crate::tee::body::RequestBody;
 use crate::tee::{ObservationChannel, RequestObserver};
 use crate::trace::Propagation;
 use tokengauge_types::clock;
-use tokengauge_types::event::{CallerIdentity, ObserverEvent, ProxyPosition, RouteFacts, Scheme};
+use tokengauge_types::event::{
+    CallerIdentity, ObserverEvent, ProxyPosition, RouteFacts, Scheme, SessionRule,
+};
 use tokengauge_types::label::Label;
 
 /// Describes the service or the client that an [`ObserveLayer`](crate::ObserveLayer) observes.
@@ -79,14 +81,21 @@ impl<B: Body<Data = Bytes>> OpenExchange<Request<B>> for EndpointOpener {
     fn open(&self, request: Request<B>) -> (Self::Request, RequestObserver) {
         let at = clock::now();
         let (trace, _) = self.propagation.read(request.headers());
+        let conversation = self.propagation.conversation(request.headers());
+        let session_rule = SessionRule { detect: true, hasher: None };
         let is_https = request.uri().scheme() == Some(&http::uri::Scheme::HTTPS);
         let context = RequestContext {
             route: Arc::clone(&self.route),
             connection: None,
             scheme: if is_https { Scheme::Https } else { Scheme::Http },
             trace,
-            conversation: self.propagation.conversation(request.headers()),
-            identity: CallerIdentity::default(),
+            identity: CallerIdentity::detect(
+                request.headers(),
+                conversation.as_ref(),
+                &session_rule,
+            ),
+            conversation,
+            session_rule,
         };
         let observer = self.channel.open(describe_request(&request, context), at);
         // The exchange is admitted immediately, because there is no queue and no new connection.

@@ -58,7 +58,7 @@ pub fn render(report: &Report) -> String {
 
 fn heading(report: &Report, currencies: &BTreeSet<&str>) -> Vec<String> {
     let mut names: Vec<String> = report.by.iter().map(|name| (*name).to_owned()).collect();
-    names.push("requests".to_owned());
+    names.extend(["requests", "operations"].map(str::to_owned));
     names.extend(Outcome::ALL.map(|outcome| outcome.as_str().to_owned()));
     names.push("error_rate".to_owned());
     names.extend(TOKENS.map(|(name, _)| name.to_owned()));
@@ -80,6 +80,7 @@ fn cells(report: &Report, group: &Group, currencies: &BTreeSet<&str>) -> Vec<Str
         .map(|name| group.key.get(name).map_or_else(String::new, |it| text(it)))
         .collect();
     cells.push(of.requests.to_string());
+    cells.push(of.operations.map_or_else(String::new, |it| it.to_string()));
     let outcome = |outcome: Outcome| of.outcomes.get(outcome.as_str()).copied().unwrap_or_default();
     cells.extend(Outcome::ALL.map(|it| outcome(it).to_string()));
     cells.push(number(of.error_rate));

@@ -15,7 +15,7 @@ pub struct Dimension {
     read: ReadValue,
 }
 
-const DIMENSIONS: [Dimension; 16] = [
+const DIMENSIONS: [Dimension; 18] = [
     dimension("day", |line| line.day()),
     dimension("month", |line| line.month()),
     dimension("model", |line| line.labels()?.model.as_deref()),
@@ -24,6 +24,8 @@ const DIMENSIONS: [Dimension; 16] = [
     dimension("tenant", |line| line.identity.as_ref()?.tenant.as_deref()),
     dimension("session", |line| line.identity.as_ref()?.session.as_deref()),
     dimension("conversation", |line| line.conversation()),
+    dimension("agent", |line| line.agent.as_ref()?.name.as_deref()),
+    dimension("sub_agent", |line| line.identity.as_ref()?.sub_agent.as_deref()),
     dimension("provider", |line| line.labels()?.provider.as_deref()),
     dimension("operation", |line| line.labels()?.operation.as_deref()),
     dimension("stream", |line| Some(if line.labels()?.stream? { "true" } else { "false" })),

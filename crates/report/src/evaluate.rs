@@ -10,6 +10,7 @@ use crate::row::{Row, Side};
 use crate::statistics;
 use crate::table::{Throughput, tables};
 use crate::timeline::{Saturation, Timeline};
+use crate::trace::Trace;
 use crate::window::{self, RunExtent};
 use crate::{Compare, Group, Period, Report, Request, Run, Subject, UNKNOWN, time};
 
@@ -77,6 +78,7 @@ pub fn evaluate_streams(request: &Request, streams: Streams) -> Result<Report, E
         comparison,
         acceptance: None,
         notes: Vec::new(),
+        trace: request.trace.then(|| Trace::from_log(&log)),
         focus: log.focus,
         period: Period::from_range(request.period),
         runs: runs.0.into_iter().map(|run| run.run).collect(),

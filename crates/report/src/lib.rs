@@ -30,6 +30,7 @@ mod table;
 pub mod text;
 mod time;
 mod timeline;
+pub mod trace;
 pub mod window;
 
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub struct Request {
     pub settings: compare::Settings,
     /// Whether the report contains the cost by hour, for [`focus::render`].
     pub focus: bool,
+    /// Whether the report contains the trace of the load. `by` must then be session and model.
+    pub trace: bool,
     /// The acceptance limits, and the SHA-256 of their file.
     pub acceptance: Option<(Acceptance, String)>,
 }
@@ -114,6 +117,9 @@ pub struct Report {
     /// Cost by hour, if it was asked for.
     #[serde(skip)]
     pub focus: Option<focus::Table>,
+    /// Trace of the load, if it was asked for.
+    #[serde(skip)]
+    pub trace: Option<trace::Trace>,
 }
 
 /// Period that the user selected. The report contains only requests that started in this period.
@@ -264,8 +270,14 @@ impl Report {
             "too many hours, tenants and models: some have the name `other` in the output"
                 .to_owned()
         });
+        let unknown = self.trace.as_ref().filter(|trace| trace.without_lengths > 0).map(|trace| {
+            format!(
+                "calls without known tokens, which are not in the output: {}",
+                trace.without_lengths
+            )
+        });
         let lines = lines.chain(broken).chain(duplicates).chain(other);
-        lines.chain(unpriced).chain(limited).chain(self.notes.iter().cloned()).collect()
+        lines.chain(unpriced).chain(limited).chain(unknown).chain(self.notes.iter().cloned()).collect()
     }
 }
 

@@ -33,6 +33,9 @@ pub struct Line<'a> {
     times: Times,
     route: Option<Route<'a>>,
     pub identity: Option<Identity<'a>>,
+    pub agent: Option<Agent<'a>>,
+    #[serde(default)]
+    attempts: Attempts,
     pub call: Option<Call<'a>>,
     pub config: Option<Config<'a>>,
 }
@@ -55,7 +58,19 @@ struct Route<'a> {
 pub struct Identity<'a> {
     pub tenant: Option<Text<'a>>,
     pub session: Option<Text<'a>>,
+    pub sub_agent: Option<Text<'a>>,
     pub variant: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+pub struct Agent<'a> {
+    pub name: Option<Text<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Attempts {
+    resend_count: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -284,6 +299,7 @@ impl<'a> Line<'a> {
         row.set(NumericField::Duration, end);
         row.set(NumericField::First, first_token);
         row.set(NumericField::Last, last_token);
+        row.is_resent = self.attempts.resend_count.map(|count| count > 0);
         Self::set_usage(&mut row, call);
         if let Some(choices) = &call.choices {
             row.qualities = QualitySet::from_counts(choices.counts());

@@ -152,6 +152,8 @@ pub struct Row {
     pub outcome: Outcome,
     pub qualities: QualitySet,
     pub side: Side,
+    /// Whether the client sent the request before: `attempts.resend_count` above 0.
+    pub is_resent: Option<bool>,
     /// Bit of each [`NumericField`] whose value is an estimate.
     estimated: u16,
 }
@@ -172,6 +174,7 @@ impl Row {
             outcome,
             qualities: QualitySet::default(),
             side: Side::Neither,
+            is_resent: None,
             estimated: 0,
         }
     }

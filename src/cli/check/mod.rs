@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::config::value::{ByteSize, DurationValue};
 use crate::config::{self, Config, ConfigErrors, Proxies, ReferencedFiles};
-use crate::forward::identity::{IdentityConfig, IdentitySource};
+use crate::forward::identity::{IdentityConfig, IdentitySource, SessionConfig};
 use tokengauge_measure::cost::{Budget, BudgetLimit, Costs};
 use tokengauge_telemetry::request_log;
 
@@ -158,19 +158,27 @@ fn summary(config: &Config) -> String {
 
 /// Returns the headers that identify tenant, session and variant.
 fn identity(identity: &IdentityConfig) -> String {
-    let IdentityConfig { tenant, session, variant } = identity;
-    let source = |(name, source): (&str, &Option<IdentitySource>)| {
-        let IdentitySource { headers, hash } = source.as_ref()?;
-        let headers: Vec<&str> = headers.iter().map(|header| header.as_str()).collect();
-        let hash = if *hash { ", hashed" } else { "" };
-        Some(format!("{name} by {}{hash}", headers.join(" or ")))
-    };
-    let sources = [("tenant", tenant), ("session", session), ("variant", variant)];
-    let sources: Vec<String> = sources.into_iter().filter_map(source).collect();
-    match sources.as_slice() {
-        [] => "identity: none, so nothing is recorded per tenant".to_owned(),
-        sources => format!("identity: {}", sources.join("; ")),
+    let IdentityConfig { tenant, session: SessionConfig { source: session, detect }, variant } =
+        identity;
+    let sources =
+        [("tenant", tenant.as_ref()), ("session", Some(session)), ("variant", variant.as_ref())];
+    let mut sources: Vec<String> = sources
+        .into_iter()
+        .filter_map(|(name, source)| {
+            let IdentitySource { headers, hash } = source?;
+            let headers: Vec<&str> = headers.iter().map(|header| header.as_str()).collect();
+            let hash = if *hash { ", hashed" } else { "" };
+            (!headers.is_empty()).then(|| format!("{name} by {}{hash}", headers.join(" or ")))
+        })
+        .collect();
+    if *detect {
+        let hash = if session.hash { ", hashed" } else { "" };
+        sources.push(format!("sessions of coding agents{hash}"));
     }
+    if tenant.is_none() {
+        sources.push("nothing per tenant".to_owned());
+    }
+    format!("identity: {}", sources.join("; "))
 }
 
 fn prices(config: &Config) -> String {
@@ -239,7 +247,7 @@ mod tests {
                     - {name: all, tokens: 1000000}\n";
         let message = check_text(folder.path(), text, false).unwrap();
         for line in [
-            "\n  identity: tenant by x-team or authorization, hashed\n",
+            "\n  identity: tenant by x-team or authorization, hashed; sessions of coding agents\n",
             "p.yaml, 1 of models and 0 of hardware\n",
             "\n  budget month: 500 USD in 30d for tenant acme\n",
             "\n  budget all: 1000000 tokens in 30d for all calls\n",
@@ -250,7 +258,8 @@ mod tests {
         assert!(message.contains("p.yaml, not read\n"), "{message}");
         let none = checked("examples/minimal.yaml", false).unwrap();
         assert!(
-            none.contains("\n  identity: none, ") && none.contains("\n  prices: none, "),
+            none.contains("\n  identity: sessions of coding agents; nothing per tenant\n")
+                && none.contains("\n  prices: none, "),
             "{none}"
         );
     }

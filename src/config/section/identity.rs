@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::spanned::{List, Spanned};
-use crate::forward::identity::{self, IdentityConfig};
+use crate::forward::identity::{IdentityConfig, IdentitySource, SessionConfig};
 
 /// Maximum number of headers for one value. The application or a gateway in front of the proxy sets the value, so a
 /// longer list is a mistake.
@@ -18,7 +18,7 @@ pub struct Identity {
     /// The customer or team that a request belongs to.
     pub tenant: Option<Source>,
     /// The conversation or run that a request belongs to. Recorded on spans and in the request log, never in metrics.
-    pub session: Option<Source>,
+    pub session: Session,
     /// The variant of the request: a prompt version, a model version, or an arm of an A/B test.
     pub variant: Option<Source>,
 }
@@ -34,10 +34,30 @@ pub struct Source {
     pub hash: bool,
 }
 
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Session {
+    /// Names of headers, at most 8. The first one that is present is used. They take precedence over the signals that
+    /// `detect` finds.
+    pub headers: Option<List<String>>,
+    /// Whether to replace the ids of sessions, conversations and sub-agents by 16 hexadecimal digits of their
+    /// HMAC-SHA-256, like `identity.tenant.hash`. Required for headers that can hold a credential.
+    pub hash: bool,
+    /// Whether to find the session by [the headers and body fields of coding
+    /// agents](../how-to/agents.md#signals-of-a-session), such as `x-claude-code-session-id`.
+    pub detect: bool,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self { headers: None, hash: false, detect: true }
+    }
+}
+
 pub fn resolve(written: &mut Identity, errors: &mut ErrorCollector) -> IdentityConfig {
     IdentityConfig {
         tenant: source(&mut written.tenant, "identity.tenant.headers", errors),
-        session: source(&mut written.session, "identity.session.headers", errors),
+        session: session(&mut written.session, errors),
         variant: source(&mut written.variant, "identity.variant.headers", errors),
     }
 }
@@ -46,17 +66,31 @@ fn source(
     written: &mut Option<Source>,
     key: &str,
     errors: &mut ErrorCollector,
-) -> Option<identity::IdentitySource> {
+) -> Option<IdentitySource> {
     let Source { headers: list, hash } = written.as_mut()?;
     let hint = "name the header, such as `headers: [x-tenant-id]`";
     errors.required(list, (NodeId::ROOT, key), hint);
-    let list = list.as_mut()?;
+    Some(IdentitySource { headers: headers(list.as_mut()?, *hash, (key, errors)), hash: *hash })
+}
+
+fn session(written: &mut Session, errors: &mut ErrorCollector) -> SessionConfig {
+    let Session { headers: list, hash, detect } = written;
+    let read = |list| headers(list, *hash, ("identity.session.headers", errors));
+    let headers = list.as_mut().map(read).unwrap_or_default();
+    SessionConfig { source: IdentitySource { headers, hash: *hash }, detect: *detect }
+}
+
+fn headers(
+    list: &mut List<String>,
+    hash: bool,
+    (key, errors): (&str, &mut ErrorCollector),
+) -> Vec<HeaderName> {
     if !(1..=MAX_HEADERS).contains(&list.written_len()) {
         errors.add_key(NodeId::ROOT, key, format!("write 1 to {MAX_HEADERS} headers"));
     }
     let mut headers = Vec::new();
     for Spanned { value, node } in list.iter_mut() {
-        match header(value, *hash) {
+        match header(value, hash) {
             Ok(header) if headers.contains(&header) => {
                 errors.add(*node, format!("{header} is listed twice; remove one"));
             }
@@ -67,7 +101,7 @@ fn source(
             Err(message) => errors.add(*node, message),
         }
     }
-    Some(identity::IdentitySource { headers, hash: *hash })
+    headers
 }
 
 fn header(text: &str, hash: bool) -> Result<HeaderName, String> {

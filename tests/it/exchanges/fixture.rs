@@ -33,7 +33,7 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ExchangeId, Headers,
     ObserverEvent, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead, ResponseHead, RouteFacts,
-    Scheme, TraceContext,
+    Scheme, SessionRule, TraceContext,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
@@ -192,6 +192,8 @@ impl Fixture {
     fn open(&self) -> RequestHead {
         let address = self.server_address();
         let route = RouteFacts::for_upstream("default", address, 443);
+        let session_rule = SessionRule { detect: true, hasher: None };
+        let headers = self.http_request().headers().clone();
         RequestHead {
             wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
             method: self.method.clone(),
@@ -207,7 +209,8 @@ impl Fixture {
             route: Arc::new(route),
             trace: TraceContext::default(),
             conversation: None,
-            identity: CallerIdentity::default(),
+            identity: CallerIdentity::detect(&headers, None, &session_rule),
+            session_rule,
             connection: None,
             body_wait: Arc::new(BodyWaitState::default()),
         }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::{Call, Record};
+use tokengauge_types::event::{SessionSource, UserAgent};
 
 /// Facts that the observer reads from a response, in the order of the documentation.
 pub const FACTS: [&str; 27] = [
@@ -45,6 +46,13 @@ pub fn summarize(record: &Record) -> Value {
     put("outcome", json!(record.outcome.as_str()));
     put("fault", json!(record.error_source.as_str()));
     put("error_type", json!(record.error_type));
+    let caller = &record.caller;
+    put("session", json!(caller.session));
+    put("session_source", json!(caller.session_source.map(SessionSource::as_str)));
+    put("sub_agent", json!(caller.sub_agent));
+    let agent = record.http.request_headers.get("user-agent").and_then(UserAgent::parse);
+    put("agent", json!(agent.map(|agent| agent.to_string())));
+    put("resend_count", json!(record.http.request_headers.resend_count()));
     let anomalies: Map<String, Value> = record
         .anomalies
         .iter()
@@ -75,6 +83,7 @@ fn call(call: &Call, put: &mut impl FnMut(&str, Value)) {
         put("finish_reasons", json!(finish_reasons));
     }
     put("usage", json!(call.usage));
+    put("reported_cost", json!(call.reported_cost()));
     if let Some(output) = &call.output {
         let mut parts: Vec<(&str, Value)> = vec![
             ("tokens", json!(output.tokens)),

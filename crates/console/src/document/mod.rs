@@ -216,6 +216,8 @@ pub struct Session {
     pub id: Text,
     /// Product and version of the client, from `User-Agent`.
     pub agent: Option<Text>,
+    /// Where the session was found: `configured`, the name of a header or body field, or `baggage`.
+    pub source: Option<Text>,
     pub tenant: Option<Text>,
     /// Number of finished calls.
     pub calls: u64,
@@ -225,7 +227,8 @@ pub struct Session {
     pub cached_input_tokens: Option<u64>,
     /// Output tokens of all calls.
     pub output_tokens: u64,
-    /// Cost of all calls. `null` without a price, or with several currencies.
+    /// Cost of all calls: by the price table, or else as the provider reports it. `null` without a cost, or with several
+    /// currencies.
     pub cost: Option<Money>,
     /// When the first call began.
     pub first_unix_ms: u64,

@@ -44,6 +44,10 @@ pub struct Request {
     pub tenant: Option<Text>,
     pub variant: Option<Text>,
     pub session: Option<Text>,
+    /// Where the session was found: `configured`, the name of a header or body field, or `baggage`.
+    pub session_source: Option<Text>,
+    /// Product and version of the client, from `User-Agent`. `null` without one.
+    pub agent: Option<Text>,
     /// Path without the query.
     pub path: Text,
     /// HTTP status. `null` without a response.
@@ -65,7 +69,7 @@ pub struct Request {
     /// Output tokens per second, excluding prefill.
     pub output_tokens_per_second: Option<f64>,
     pub tokens: Tokens,
-    /// `null` without a price.
+    /// `null` without a price, and without a cost that the provider reports.
     pub cost: Option<PricedCost>,
     pub stages: RequestStages,
     /// When chunks of the response arrived, since the start. Beyond 62 chunks, every second one is dropped, repeatedly.
@@ -129,13 +133,13 @@ pub struct Money {
     pub currency: Text,
 }
 
-/// The cost of a request by the price table.
+/// The cost of a request by the price table, or else as the provider reports it.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct PricedCost {
     pub amount: f64,
     /// ISO 4217 code.
     pub currency: Text,
-    /// `computed` from tokens that the provider reported, or `estimated`.
+    /// `computed` from tokens that the provider reported, `estimated`, or `reported` by the provider if the table has no price.
     pub source: Text,
 }
 

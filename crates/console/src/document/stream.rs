@@ -15,6 +15,8 @@ pub struct Stream {
     pub route: Text,
     pub tenant: Option<Text>,
     pub session: Option<Text>,
+    /// Product and version of the client, from `User-Agent`. `null` without one.
+    pub agent: Option<Text>,
     /// Path without the query.
     pub path: Text,
     /// `queued`, `waiting` (before the first token), `streaming`, or `unstreamed` (not a stream).

@@ -6,7 +6,7 @@ import { link, matches, set } from '../route.js';
 import { Empty, FilterBar, Name, Value } from '../ui.js';
 import { AxisLabels } from './requests.js';
 
-const cachedShare = (session) => (session.input_tokens ? (session.cached_input_tokens ?? 0) / session.input_tokens : null);
+const cachedShare = (session) => (session.input_tokens && session.cached_input_tokens != null ? session.cached_input_tokens / session.input_tokens : null);
 const length = (session) => (session.last_unix_ms - session.first_unix_ms) / 1000;
 
 const SORTS = {
@@ -44,7 +44,7 @@ export function SessionsView({ store, params }) {
         (
           session,
         ) => html`<tr key=${session.id} class="selectable" data-id=${clean(session.id, 80)} aria-selected=${selected === session} onClick=${() => select(selected === session ? null : session.id)}>
-        <th scope="row"><button type="button" class="row-button"><${Name} of=${session.id} limit=${60} /></button></th><td>
+        <th scope="row"><button type="button" class="row-button" title=${session.source && `found by: ${clean(session.source, 40)}`}><${Name} of=${session.id} limit=${60} /></button></th><td>
           <${Name} of=${session.agent} limit=${60} /></td><td><${Name} of=${session.tenant} limit=${60} /></td>
         <td class="num">${count(session.calls)}</td><td class="num">
           <${Value} metric="tokens_by_kind" text=${count(session.input_tokens)} /></td><td class="num">

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Api;
 use super::token_count::MAX_TOKENS;
 use crate::frame::ParseError;
+use tokengauge_types::event::SessionSignal;
 use tokengauge_types::label::Name;
 use tokengauge_types::label_enum;
 
@@ -118,6 +119,22 @@ pub struct Usage {
     /// Whether another number of the same report contradicts `output`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub output_in_doubt: bool,
+    /// Cost of the call that the provider or a gateway reports, in [`TICKS_PER_USD`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_ticks: Option<u64>,
+}
+
+/// Fractions of a US dollar in which xAI reports costs. Other providers report dollars with up to ten decimals.
+pub const TICKS_PER_USD: f64 = 1e10;
+
+/// Maximum plausible cost of one call: 10,000 US dollars, 100 times the cost of 10 million tokens at 10 dollars a million.
+const MAX_COST_TICKS: u64 = 100_000_000_000_000;
+
+/// Converts US dollars. A negative or infinite amount becomes an implausible one.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+pub fn ticks_of_usd(amount: f64) -> u64 {
+    let ticks = (amount * TICKS_PER_USD).round();
+    if (0.0..=MAX_COST_TICKS as f64).contains(&ticks) { ticks as u64 } else { u64::MAX }
 }
 
 /// Token counts by modality (`gen_ai.token.modality`). A count that was not reported is absent.
@@ -219,9 +236,16 @@ impl Usage {
         self.cache_read = later.cache_read.or(self.cache_read);
         self.reasoning = later.reasoning.or(self.reasoning);
         self.compaction = later.compaction.or(self.compaction);
+        self.cost_ticks = later.cost_ticks.or(self.cost_ticks);
         self.input_by.merge(later.input_by);
         self.output_by.merge(later.output_by);
         self.remove_excess();
+    }
+
+    /// Returns the reported cost in US dollars.
+    #[expect(clippy::cast_precision_loss, reason = "plausible costs are below 2^53")]
+    pub fn cost_in_usd(&self) -> Option<f64> {
+        self.cost_ticks.map(|ticks| ticks as f64 / TICKS_PER_USD)
     }
 
     /// Returns the output tokens that are sent only if the provider shows its reasoning: reasoning, and tokens that only
@@ -252,7 +276,9 @@ impl Usage {
         if found {
             self.remove_excess();
         }
-        found
+        let is_implausible_cost = self.cost_ticks.is_some_and(|ticks| ticks > MAX_COST_TICKS);
+        self.cost_ticks = self.cost_ticks.filter(|_| !is_implausible_cost);
+        found || is_implausible_cost
     }
 
     fn counts_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
@@ -327,6 +353,7 @@ impl Usage {
             compaction: sum((self.compaction, other.compaction)),
             unlisted: sum((self.unlisted, other.unlisted)),
             output_in_doubt: self.output_in_doubt || other.output_in_doubt,
+            cost_ticks: sum((self.cost_ticks, other.cost_ticks)),
             input_by: self.input_by.sum(other.input_by),
             output_by: self.output_by.sum(other.output_by),
         }
@@ -389,6 +416,9 @@ pub struct RequestFacts {
     pub background: bool,
     /// Id of the conversation, from the body or from the caller's baggage header.
     pub conversation: Option<Name>,
+    /// The preferred session in the body, if it has one. Not hashed.
+    #[serde(skip)]
+    pub session: Option<SessionSignal>,
     pub reasoning_level: Option<Name>,
     /// Whether the request enables reasoning without naming a level.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

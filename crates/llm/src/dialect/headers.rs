@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use super::emit::{emit_timings, emit_usage};
+use super::event::ticks_of_usd;
 use super::json::identifier;
 use super::token_count::parse_token_count;
 use super::usage::UncachedUsage;
-use super::{Event, EventSink, Timings};
+use super::{Event, EventSink, Timings, Usage};
 use tokengauge_types::event::Headers;
 
 /// Headers with the duration of the call in milliseconds, from TGI, OpenAI and Bedrock.
@@ -35,7 +36,10 @@ pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSi
         cache_write: count("x-amzn-bedrock-cache-write-input-token-count"),
         ..UncachedUsage::default()
     };
-    emit_usage(counts.usage(), out);
+    // LiteLLM. The cost of a stream is not known yet.
+    let cost = headers.get("x-litellm-response-cost").filter(|_| whole);
+    let cost_ticks = cost.and_then(|cost| cost.trim().parse().ok()).map(ticks_of_usd);
+    emit_usage(Usage { cost_ticks, ..counts.usage() }, out);
     let time = |name| milliseconds(headers.get(name)?);
     let total = TOTAL_TIME_HEADERS.into_iter().find_map(time).filter(|_| whole);
     emit_timings(Timings { queue: time("x-queue-time"), total, ..Timings::default() }, out);
@@ -49,7 +53,7 @@ fn milliseconds(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::Usage;
+    use crate::frame::ParseError;
     use tokengauge_types::label::Name;
 
     fn headers(pairs: &[(&'static str, &str)]) -> Headers {
@@ -121,5 +125,15 @@ mod tests {
             [""; 0],
             "error messages are not reported, because they are content"
         );
+    }
+
+    #[test]
+    fn reads_the_cost_of_a_whole_response() {
+        let cost = |text, whole| events(&[("x-litellm-response-cost", text)], false, whole);
+        let dollars = |ticks| Usage { cost_ticks: Some(ticks), ..Usage::default() };
+        assert_eq!(cost("3.45e-05", true), [format!("{:?}", Event::Usage(&dollars(345_000)))]);
+        assert_eq!(cost("3.45e-05", false), [""; 0], "the cost of a stream is not known yet");
+        assert_eq!(cost("None", true), [""; 0]);
+        assert_eq!(cost("-1", true), [format!("{:?}", Event::ParseError(ParseError::BadCount))]);
     }
 }

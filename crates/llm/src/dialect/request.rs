@@ -1,8 +1,13 @@
 //! Defines the values that are read from a request, and collects them as facts.
 
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
 use super::json::{Found, Paths, Row, Value};
 use super::token_count::{MAX_TOKENS, parse_token_count};
 use super::{Api, DetectedApi, RequestFacts, lenient};
+use tokengauge_types::event::{SessionSignal, SessionSource};
 use tokengauge_types::label::Name;
 
 pub type RequestPaths = Paths<RequestField>;
@@ -57,6 +62,8 @@ pub enum RequestField {
     ServiceTier,
     PreviousResponse,
     Conversation,
+    /// A string that contains a session.
+    Session(SessionSource),
     Background,
     EncodingFormat,
     /// Each object at this path is a tool.
@@ -194,6 +201,16 @@ impl RequestState {
         }
     }
 
+    fn session(&mut self, source: SessionSource, word: &str) {
+        let id = match source {
+            SessionSource::UserId => session_of_user(word),
+            _ => Some(word.into()),
+        };
+        if let Some(signal) = id.and_then(|id| SessionSignal::new(source, &id)) {
+            signal.prefer(&mut self.facts.session);
+        }
+    }
+
     fn read_string(&mut self, field: RequestField, word: &str) {
         let name = Name::new(word);
         let facts = &mut self.facts;
@@ -207,7 +224,11 @@ impl RequestState {
             }
             RequestField::ServiceTier => facts.service_tier = name,
             RequestField::PreviousResponse => facts.previous_response = name,
-            RequestField::Conversation => facts.conversation = name,
+            RequestField::Conversation => {
+                facts.conversation = name;
+                self.session(SessionSource::Conversation, word);
+            }
+            RequestField::Session(source) => self.session(source, word),
             RequestField::EncodingFormat => {
                 facts.encoding_format = facts.encoding_format.take().or(name);
             }
@@ -234,6 +255,22 @@ impl RequestState {
             _ => {}
         }
     }
+}
+
+/// Returns the session in Anthropic's `metadata.user_id`: Claude Code writes `user_…_account_…_session_UUID`, and since
+/// 2026 an object in a string, with the key `session_id`. Another value is the id of a user.
+fn session_of_user(text: &str) -> Option<Cow<'_, str>> {
+    /// A value of another type is no session, and no error: providers accept any text.
+    #[derive(Deserialize)]
+    struct User<'a> {
+        #[serde(borrow)]
+        session_id: Cow<'a, str>,
+    }
+    if text.starts_with('{') {
+        return serde_json::from_str(text).ok().map(|user: User<'_>| user.session_id);
+    }
+    let (user, session) = text.rsplit_once("_session_")?;
+    (user.starts_with("user_") && user.contains("_account_")).then_some(session.into())
 }
 
 /// Returns a whole number. `40.0` is accepted, too, because some schemas declare every number as a float.

@@ -131,6 +131,7 @@ mod tests {
             stop_sequences: Some(2),
             previous_response: None,
             conversation: None,
+            session: None,
             background: false,
             reasoning_level: Name::new("high"),
             reasoning: false,

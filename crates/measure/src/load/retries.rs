@@ -63,9 +63,7 @@ impl Retries {
     ) -> (Option<RetrySignal>, Option<RequestKey>) {
         let header = |name| open.headers.get(name);
         let call = (&open.route.name, &open.method, &open.path);
-        let counted = header("x-stainless-retry-count")
-            .and_then(|count| count.trim().parse::<u32>().ok())
-            .is_some_and(|count| count > 0);
+        let counted = open.headers.resend_count().is_some_and(|count| count > 0);
         // Always record the key: the first attempt carries no other signal.
         let repeated = header("idempotency-key").is_some_and(|key| {
             let hash = self.hasher.hash_one((call, key));
@@ -133,7 +131,7 @@ mod tests {
 
     use super::*;
     use tokengauge_types::clock::WallTime;
-    use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme, TraceContext};
+    use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme, SessionRule, TraceContext};
     use tokengauge_types::label::Name;
 
     const AT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
@@ -157,6 +155,7 @@ mod tests {
             trace: TraceContext::default(),
             conversation: None,
             identity: CallerIdentity::default(),
+            session_rule: SessionRule::default(),
             body_wait: Arc::default(),
         }
     }

@@ -182,6 +182,22 @@ pub struct Call {
 }
 
 impl Call {
+    /// Returns the cost in US dollars that the provider or a gateway reports.
+    pub fn reported_cost(&self) -> Option<f64> {
+        self.usage.as_ref().and_then(Usage::cost_in_usd)
+    }
+
+    /// Returns whether the reported cost and the cost by the price table differ by more than 1 % and 0.00001 USD, which
+    /// allows for rounding. `None` unless both are known, in US dollars and from reported tokens.
+    pub fn is_cost_disputed(&self) -> Option<bool> {
+        let reported = self.reported_cost()?;
+        let computed = self.cost.as_ref()?;
+        let is_comparable =
+            computed.currency.as_str() == "USD" && computed.source == Source::Reported;
+        let tolerance = (computed.amount * 0.01).max(0.000_01);
+        is_comparable.then(|| (reported - computed.amount).abs() > tolerance)
+    }
+
     /// Returns the finish reasons that the provider sent, in the order of the choices.
     pub fn finish_reasons(&self) -> impl Iterator<Item = &Name> {
         self.choices.iter().filter_map(|choice| choice.reason.as_ref())
@@ -293,4 +309,34 @@ pub struct MetricLabels {
     /// Tenant name. `None` if no tenant header is configured, or if the request lacks this header.
     pub tenant: Option<Label>,
     pub variant: Option<Label>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::stream;
+
+    /// Returns whether a reported cost and a computed cost of 1 USD disagree.
+    fn disputed(reported: Option<u64>, currency: &str, source: Source) -> Option<bool> {
+        let mut call = stream().call.unwrap();
+        call.usage = Some(Usage { cost_ticks: reported, ..Usage::default() });
+        let currency = Label::from_trusted(currency);
+        call.cost = Some(Cost { amount: 1.0, currency, source, parts: CostParts::default() });
+        call.is_cost_disputed()
+    }
+
+    #[test]
+    fn compares_the_reported_cost_within_one_percent() {
+        for (ticks, expected) in
+            [(10_000_000_000, false), (10_099_000_000, false), (10_101_000_000, true), (0, true)]
+        {
+            assert_eq!(disputed(Some(ticks), "USD", Source::Reported), Some(expected), "{ticks}");
+        }
+        assert_eq!(disputed(None, "USD", Source::Reported), None);
+        assert_eq!(disputed(Some(1), "EUR", Source::Reported), None);
+        assert_eq!(disputed(Some(1), "USD", Source::Estimated), None);
+        let mut call = stream().call.unwrap();
+        call.usage = Some(Usage { cost_ticks: Some(1), ..Usage::default() });
+        assert_eq!(call.is_cost_disputed(), None, "without a price");
+    }
 }

@@ -15,8 +15,8 @@ use tokengauge_telemetry::{
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId,
-    Headers, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
-    TraceContext,
+    Headers, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, SessionRule,
+    TimestampedEvent, TraceContext,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
@@ -132,6 +132,7 @@ pub fn open(route: &Arc<RouteFacts>) -> RequestHead {
         },
         conversation: None,
         identity: CallerIdentity::default(),
+        session_rule: SessionRule::default(),
         connection: None,
         body_wait: Arc::new(BodyWaitState::default()),
     }

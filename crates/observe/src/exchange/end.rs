@@ -1,4 +1,4 @@
-//! The end of a request: determines the outcome and creates the record.
+//! The end of a request: determines its session and outcome, and creates the record.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{self, Http, Record, ResponseSummary};
 use tokengauge_measure::timing::{LiveSample, edge_wait};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::Ending;
+use tokengauge_types::event::{Ending, RequestHead};
 
 impl ObservedExchange {
     /// Ends the request and returns its record.
@@ -90,9 +90,10 @@ impl ObservedExchange {
             let closing = Closing { record: &record, gap, answering, queue_depth };
             let mut call = call.close(series, closing, out);
             call.stalls = std::mem::take(&mut self.stall_clock).into_stalls();
-            if call.request.conversation.is_none() {
-                call.request.conversation = self.request_head.conversation.take();
-            }
+            let head = &mut *self.request_head;
+            let conversation =
+                call.request.conversation.take().or_else(|| head.conversation.take());
+            call.request.conversation = conversation.and_then(|id| head.session_rule.recorded(id));
             record.call = Some(call);
         }
         if let Protocol::WebSocket(socket) = &mut self.protocol {
@@ -116,11 +117,23 @@ impl ObservedExchange {
             call.request_end(false);
             call.response_end(at, is_complete, &mut self.timestamps, out);
         }
+        self.resolve_session();
         if is_complete {
             self.protocol.take_call_if(|call| call.is_contradicted(self.response_bytes));
             if let Some(call) = self.protocol.call_mut() {
                 call.require_answer();
             }
+        }
+    }
+
+    /// Uses the session in the request body, if its source is preferred to the source of the session in the headers.
+    pub(super) fn resolve_session(&mut self) {
+        let RequestHead { identity, session_rule, .. } = &mut *self.request_head;
+        let call = self.protocol.call().filter(|_| session_rule.detect);
+        let Some(signal) = call.and_then(|call| call.facts().session.as_ref()) else { return };
+        if identity.session_source.is_none_or(|found| signal.source < found) {
+            identity.session = session_rule.recorded(signal.id.clone());
+            identity.session_source = Some(signal.source);
         }
     }
 

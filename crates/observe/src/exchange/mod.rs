@@ -118,7 +118,7 @@ impl ObservedExchange {
     /// Returns the headers of a call inside this WebSocket, which begins at `at`. The call gets its own spans below the
     /// span of the WebSocket. Headers that identify the request or its start are left out.
     pub(crate) fn turn_head(&self, at: MonotonicInstant) -> Box<RequestHead> {
-        let RequestHead { route, trace, identity, .. } = &*self.request_head;
+        let RequestHead { route, trace, identity, session_rule, .. } = &*self.request_head;
         let kept = ["openai-beta", "user-agent", "x-stainless-lang"];
         let headers = self.request_head.headers.iter().filter(|(name, _)| kept.contains(name));
         Box::new(RequestHead {
@@ -145,6 +145,7 @@ impl ObservedExchange {
             },
             conversation: self.request_head.conversation.clone(),
             identity: identity.clone(),
+            session_rule: session_rule.clone(),
             body_wait: Arc::default(),
         })
     }
@@ -402,6 +403,7 @@ impl ObservedExchange {
         if let Some(call) = self.protocol.call_mut() {
             call.request_end(true);
         }
+        self.resolve_session();
     }
 
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {

@@ -91,6 +91,7 @@ impl ActiveRequest {
             route: view.route.shared(),
             tenant: tenant.filter(|_| !hides_names).map(Label::shared),
             session: session.map(text),
+            agent: view.agent.filter(|_| !hides_names).map(Text::from),
             path: text(&view.path),
             phase: view.phase.as_str().into(),
             started_unix_ms: self.exchange.request_head.wall.unix_nanos() / 1_000_000,

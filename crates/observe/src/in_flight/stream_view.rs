@@ -7,7 +7,7 @@ use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::timing::StallClock;
 use tokengauge_measure::timing::rates::MIN_RATED_DECODE;
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::{ExchangeId, WaitingFor};
+use tokengauge_types::event::{ExchangeId, UserAgent, WaitingFor};
 use tokengauge_types::label::{Label, Name};
 
 /// A stream as reported by `/streams`. Contains no text of the request or the response.
@@ -19,6 +19,10 @@ pub struct StreamView {
     pub model: Option<Name>,
     /// `null` if the route identifies no tenant, or if the request has none.
     pub tenant: Option<Name>,
+    /// The conversation or run. `null` if the request has none.
+    pub session: Option<Name>,
+    /// Product and version of the client, from its `User-Agent`. `null` without one.
+    pub agent: Option<String>,
     pub phase: RequestPhase,
     /// Time since the request headers were received.
     pub age_seconds: f64,
@@ -54,6 +58,12 @@ impl ActiveRequest {
             path: head.path.clone(),
             model: self.exchange.model().cloned(),
             tenant: head.identity.tenant.clone(),
+            session: head.identity.session.clone(),
+            agent: head
+                .headers
+                .get("user-agent")
+                .and_then(UserAgent::parse)
+                .map(|it| it.to_string()),
             phase: self.state,
             age_seconds: at.since(timestamps.accept).as_secs_f64(),
             time_to_first_token_seconds: timestamps

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BodyWaitState, CallerIdentity, Direction, Ending, Headers, ObserverEvent, RequestHead,
-    ResponseHead, RouteFacts, Scheme, TraceContext,
+    ResponseHead, RouteFacts, Scheme, SessionRule, TraceContext,
 };
 use tokengauge_types::label::Name;
 use tokengauge_types::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -246,9 +246,10 @@ fn request_head(key: &Key, totals: &Totals) -> RequestHead {
         conversation: None,
         identity: CallerIdentity {
             tenant: key.tenant.clone(),
-            session: None,
             variant: key.variant.clone(),
+            ..CallerIdentity::default()
         },
+        session_rule: SessionRule::default(),
         body_wait: Arc::<BodyWaitState>::default(),
     }
 }

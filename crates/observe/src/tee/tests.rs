@@ -4,7 +4,7 @@ use super::*;
 use tokengauge_types::clock::{self, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, Headers, ObserverEvent,
-    RESPONSE_HEADERS, ResponseHead, RouteFacts, Scheme, TraceContext, UpstreamFailure,
+    RESPONSE_HEADERS, ResponseHead, RouteFacts, Scheme, SessionRule, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::Name;
 
@@ -41,6 +41,7 @@ fn head(body_wait: Arc<BodyWaitState>) -> RequestHead {
         trace: TraceContext::default(),
         conversation: None,
         identity: CallerIdentity::default(),
+        session_rule: SessionRule::default(),
         connection: None,
         body_wait,
     }

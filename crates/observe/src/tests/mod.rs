@@ -13,6 +13,7 @@ mod outage_page;
 mod outages;
 mod overload;
 mod queue;
+mod sessions;
 mod stalls;
 mod usage;
 
@@ -32,8 +33,8 @@ use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheu
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId,
-    Headers, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
-    TraceContext, UpstreamFailure,
+    Headers, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, SessionRule,
+    TimestampedEvent, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
@@ -77,6 +78,7 @@ pub(super) fn open(path: &str) -> RequestHead {
         trace: TraceContext::default(),
         conversation: None,
         identity: CallerIdentity::default(),
+        session_rule: SessionRule::default(),
         connection: None,
         body_wait: Arc::new(BodyWaitState::default()),
     }

@@ -14,8 +14,8 @@ use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnap
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId,
-    ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent, TraceContext,
-    UpstreamFailure,
+    ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, SessionRule, TimestampedEvent,
+    TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Dimension, Label, Name};
 
@@ -184,6 +184,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
         trace: TraceContext::default(),
         conversation: None,
         identity: CallerIdentity::default(),
+        session_rule: SessionRule::default(),
         connection: None,
         body_wait: Arc::new(BodyWaitState::default()),
     }

@@ -18,6 +18,10 @@ use crate::statistics::{Summary, ratio};
 #[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct Statistics {
     pub requests: u64,
+    /// Requests that are no repetition of another one: `attempts.resend_count` is 0 or unknown. Left out if the log has no
+    /// such count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
     /// Number of requests with each `outcome`.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// (error + timeout + truncated + rejected) ÷ (all − cancelled).
@@ -124,6 +128,8 @@ pub struct CostSum {
 #[derive(Debug, Default)]
 struct Sums {
     requests: u64,
+    with_attempts: u64,
+    resent: u64,
     outcomes: [u64; Outcome::ALL.len()],
     tokens: Tokens,
     money: BTreeMap<u16, CostSum>,
@@ -192,6 +198,8 @@ fn summaries(
 impl Sums {
     fn add(&mut self, row: &Row) {
         self.requests += 1;
+        self.with_attempts += u64::from(row.is_resent.is_some());
+        self.resent += u64::from(row.is_resent == Some(true));
         if let Some(times) = self.outcomes.get_mut(row.outcome as usize) {
             *times += 1;
         }
@@ -246,6 +254,7 @@ impl Sums {
         let qualities = Quality::ALL.map(|quality| quality.as_str().to_owned());
         Statistics {
             requests: self.requests,
+            operations: (self.with_attempts > 0).then(|| self.requests - self.resent),
             outcomes: seen.map(|(outcome, times)| (outcome.as_str(), times)).collect(),
             error_rate: ratio(errors as f64, decided.map(|(_, times)| times).sum()),
             tokens: self.tokens,

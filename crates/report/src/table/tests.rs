@@ -79,3 +79,18 @@ fn throughput_covers_the_window() {
     assert_eq!((throughput.requests, throughput.output_tokens), (0.75, Some(10.0)));
     assert_eq!(Throughput::from_rows(rows.iter(), 0.0), None);
 }
+
+#[test]
+fn operations_leave_repetitions_out() {
+    let line = |attempts: &str| {
+        format!(
+            r#"{{"time":"2026-01-02T03:04:05Z","outcome":"ok",{attempts}"agent":{{"name":"claude-cli"}},"call":{{"labels":{{"model":"m"}}}}}}"#
+        )
+    };
+    let unknown = line("") + "\n";
+    assert_eq!(tables_of(&unknown).1[0].operations, None);
+    let attempts = |count| line(&format!(r#""attempts":{{"resend_count":{count}}},"#));
+    let log = [line(""), attempts(0), attempts(1), attempts(2)].join("\n") + "\n";
+    let table = &tables_of(&log).1[0];
+    assert_eq!((table.requests, table.operations), (4, Some(2)));
+}

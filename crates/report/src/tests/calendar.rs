@@ -87,7 +87,7 @@ fn csv_has_a_row_per_group() {
     assert_eq!(rows.len(), 7);
     assert!(
         rows[0].starts_with(
-            "month,tenant,requests,ok,error,cancelled,timeout,truncated,rejected,error_rate,tokens_input,\
+            "month,tenant,requests,operations,ok,error,cancelled,timeout,truncated,rejected,error_rate,tokens_input,\
              tokens_input_estimated,tokens_output,tokens_output_estimated,tokens_generated,tokens_reasoning,\
              tokens_cached,tokens_cache_written,tokens_cache_written_1h,cost_USD,cost_reported_USD,output_tps_n,"
         ),
@@ -95,7 +95,7 @@ fn csv_has_a_row_per_group() {
         rows[0]
     );
     assert!(
-        rows[3].starts_with("2026-10,team-a,124,124,0,0,0,0,0,0,620,,868,,868,,,,,31,31,"),
+        rows[3].starts_with("2026-10,team-a,124,,124,0,0,0,0,0,0,620,,868,,868,,,,,31,31,"),
         "{}",
         rows[3]
     );

@@ -169,6 +169,12 @@ metrics! {
     COST "tokengauge.cost" Counter "{currency}" by [CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]] times 4 usually [1, 1],
         "Cost of calls by the price table, recorded when they end. `reported` if the provider reported the tokens, else `estimated`. Do not sum across currencies.",
         finished!(|_, call| Some(call?.cost.as_ref()?.amount));
+    REPORTED_COST "tokengauge.reported_cost" Counter "{USD}" by [CALL, ENDED],
+        "Cost of calls in US dollars as the provider or a gateway reports it, recorded when they end. Absent without such a report. Never add it to `tokengauge.cost`, which is the same cost by the price table.",
+        finished!(|_, call| call?.reported_cost());
+    REQUESTS_COST_MISMATCH "tokengauge.requests.cost_mismatch" Counter "{request}" by [CALL, ENDED],
+        "Calls whose reported cost and cost by the price table differ by more than 1 % and 0.00001 USD. Absent until a call has both, in US dollars.",
+        finished!(|_, call| call?.is_cost_disputed().map(u64::from));
     REQUESTS_UNPRICED "tokengauge.requests.unpriced" Counter "{request}" by [CALL],
         "Calls that used tokens without a price in the table. Absent without a price table.";
     COST_PER_MILLION_TOKENS "tokengauge.cost_per_million_output_tokens" Gauge "{currency}" by [&[ROUTE, CURRENCY]],

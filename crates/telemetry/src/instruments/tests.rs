@@ -332,7 +332,8 @@ fn representative() -> MetricsSnapshot {
     if let Some(call) = &mut unrated.call {
         call.rates.unrated = Some(Unrated::FewTokens);
         call.stalls = Stalls { count: 1, total: STALL.lasted.unwrap(), first: vec![STALL] };
-        call.usage = Some(Usage { cache_write: Some(5), ..call.usage.unwrap() });
+        call.usage =
+            Some(Usage { cache_write: Some(5), cost_ticks: Some(9), ..call.usage.unwrap() });
     }
     let mut named = testing::streamed();
     if let Some(call) = &mut named.call {
@@ -360,11 +361,13 @@ fn emits_exactly_the_metrics_of_the_catalog() {
 }
 
 /// Metrics that a successful stream does not emit, with the condition under which they have series.
-const CONDITIONAL: [(&str, &str); 8] = [
+const CONDITIONAL: [(&str, &str); 10] = [
     ("gen_ai.client.inference.usage.cache_write.input_tokens", "the provider reports them"),
     ("gen_ai.client.operation.duration", "the call generates no text"),
     ("tokengauge.budget.used", "a budget is configured"),
     ("tokengauge.client.backpressure.duration", "the client stops reading"),
+    ("tokengauge.reported_cost", "the provider reports a cost"),
+    ("tokengauge.requests.cost_mismatch", "the provider reports a cost"),
     ("tokengauge.requests.unpriced", "the model has no price"),
     ("tokengauge.requests.unrated", "the stream has no rate"),
     ("tokengauge.self.scheduling_delay", "a delay is measured"),

@@ -16,7 +16,8 @@ use tokengauge_measure::record::{Call, CloseFrame, ConnectionSample, Network, Ou
 use tokengauge_measure::timing::{Stall, StallKind, StallPhase, Stalls, Unrated};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    CallerIdentity, ConnectTimings, Direction, Ending, ErrorSource, RouteFacts, UpstreamFailure,
+    CallerIdentity, ConnectTimings, Direction, Ending, ErrorSource, RouteFacts, SessionSource,
+    UpstreamFailure,
 };
 use tokengauge_types::label::Label;
 
@@ -52,6 +53,8 @@ fn full() -> Record {
     record.caller = CallerIdentity {
         tenant: testing::name("tenant"),
         session: testing::name("session"),
+        session_source: Some(SessionSource::ClaudeCode),
+        sub_agent: testing::name("agent"),
         variant: testing::name("variant"),
     };
     record.outcome = Outcome::Truncated;
@@ -59,8 +62,15 @@ fn full() -> Record {
     record.error_source = ErrorSource::Upstream;
     record.error_type = testing::name("upstream_truncated");
     record.anomalies = vec![(ParseError::Gap, 1), (ParseError::BadJson, 2), (ParseError::Gap, 1)];
-    let header = |name| (name, testing::name("value").unwrap());
-    record.http.response_headers = [header("x-request-id")].into_iter().collect();
+    let header = |name, value| (name, testing::name(value).unwrap());
+    record.http.request_headers.set("x-stainless-retry-count", "1");
+    record.http.response_headers = [
+        header("x-request-id", "value"),
+        header("x-litellm-attempted-retries", "2"),
+        header("x-litellm-attempted-fallbacks", "0"),
+    ]
+    .into_iter()
+    .collect();
     complete(record.call.as_mut().unwrap());
     record
 }
@@ -97,6 +107,7 @@ fn complete(call: &mut Call) {
     (usage.cache_write, usage.compaction, usage.unlisted) = (Some(2), Some(1), Some(1));
     (usage.cache_write_5m, usage.cache_write_1h) = (Some(1), Some(1));
     usage.output_in_doubt = true;
+    usage.cost_ticks = Some(9);
     usage.input_by.text = Some(1);
     usage.output_by = ByModality { audio: Some(2), ..ByModality::default() };
     let request = &mut call.request;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokengauge_llm::content::CapturedContent;
 use tokengauge_measure::record::{Call, ConnectionSample, Record, WebSocket};
 use tokengauge_measure::timing::Stage;
+use tokengauge_types::event::UserAgent;
 use tokengauge_types::label::Name;
 
 use crate::catalog::{Attribute, spans as key};
@@ -81,6 +82,12 @@ pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: b
     let caller = &record.caller;
     to.name(key::TENANT, caller.tenant.as_ref());
     to.name(key::SESSION, caller.session.as_ref());
+    if let Some(source) = caller.session_source {
+        to.text(key::SESSION_SOURCE, source.as_str());
+    }
+    to.name(key::SUB_AGENT, caller.sub_agent.as_ref());
+    let resends = record.http.request_headers.resend_count();
+    to.integer(key::RESEND_COUNT, resends.filter(|count| *count > 0));
     to.name(key::VARIANT, caller.variant.as_ref());
     to.text(key::OUTCOME, record.outcome.as_str());
     to.text(key::ERROR_SOURCE, record.error_source.as_str());
@@ -94,6 +101,10 @@ pub(super) fn server(to: &mut impl AttributeWriter, record: &Record) {
     to.text(key::PROTOCOL_VERSION, protocol_version(http.version));
     if let Some(agent) = http.request_headers.get("user-agent") {
         to.text(key::USER_AGENT, agent);
+        if let Some(UserAgent { name, version }) = UserAgent::parse(agent) {
+            to.text(key::USER_AGENT_NAME, name);
+            version.into_iter().for_each(|version| to.text(key::USER_AGENT_VERSION, version));
+        }
     }
     if let Some(address) = http.client {
         to.text(key::CLIENT_ADDRESS, &address.to_string());
@@ -124,6 +135,9 @@ pub(super) fn upstream(to: &mut impl AttributeWriter, record: &Record) {
         to.seconds(key::CONNECT_TLS, connected.tls);
     }
     network(to, record.network.upstream);
+    let headers = &record.http.response_headers;
+    to.integer(key::GATEWAY_RETRIES, headers.number("x-litellm-attempted-retries"));
+    to.integer(key::GATEWAY_FALLBACKS, headers.number("x-litellm-attempted-fallbacks"));
 }
 
 fn server_address(to: &mut impl AttributeWriter, record: &Record) {
@@ -170,7 +184,7 @@ pub(super) fn request(to: &mut impl AttributeWriter, call: &Call) {
 }
 
 pub(super) fn response(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
-    let requested = call.request.conversation.as_ref();
+    let requested = call.request.conversation.as_ref().or(record.caller.session.as_ref());
     // The id of a Realtime session identifies a conversation, not a response.
     let (response, conversation) = match &record.websocket {
         Some(_) => (None, call.response_id.as_ref().or(requested)),
@@ -207,6 +221,7 @@ pub(super) fn usage(to: &mut impl AttributeWriter, call: &Call) {
 }
 
 pub(super) fn cost(to: &mut impl AttributeWriter, call: &Call) {
+    to.number(key::REPORTED_COST, call.reported_cost());
     let Some(cost) = &call.cost else { return };
     to.number(key::COST, Some(cost.amount));
     to.text(key::CURRENCY, cost.currency.as_str());

@@ -308,6 +308,8 @@ mod tests {
         "url.path=/v1/chat/completions",
         "network.protocol.version=1.1",
         "user_agent.original=OpenAI/Python 2.8.1",
+        "user_agent.name=OpenAI/Python",
+        "user_agent.version=2.8.1",
         "client.address=192.0.2.7",
         "server.address=gateway.example.com",
         "http.request.body.size=812",

@@ -10,8 +10,8 @@ use crate::ui::Ui;
 
 pub fn draw(canvas: &mut Canvas<'_>, overview: &Overview, ui: &Ui, context: &Context) {
     if overview.sessions.is_empty() && overview.sessions_known == Some(false) {
-        canvas.text("The requests have no session. A session comes from a header that");
-        return canvas.text("identity.session of the configuration names.");
+        canvas.text("The requests have no session. Coding agents send one; for other clients,");
+        return canvas.text("name a header in identity.session.headers of the configuration.");
     }
     table::draw(canvas, &COLUMNS, &overview.sessions, ui, context);
 }

@@ -23,7 +23,7 @@ pub const REQUEST_HEADERS: [&str; 16] = [
 ];
 
 /// Response headers that the observer may read.
-pub const RESPONSE_HEADERS: [&str; 51] = [
+pub const RESPONSE_HEADERS: [&str; 54] = [
     "anthropic-ratelimit-input-tokens-limit",
     "anthropic-ratelimit-input-tokens-remaining",
     "anthropic-ratelimit-input-tokens-reset",
@@ -56,6 +56,9 @@ pub const RESPONSE_HEADERS: [&str; 51] = [
     "x-envoy-upstream-service-time",
     "x-generated-tokens",
     "x-groq-region",
+    "x-litellm-attempted-fallbacks",
+    "x-litellm-attempted-retries",
+    "x-litellm-response-cost",
     "x-ms-deployment-name",
     "x-prompt-tokens",
     "x-queue-time",
@@ -76,6 +79,9 @@ pub const RESPONSE_HEADERS: [&str; 51] = [
     "ratelimit-remaining",
     "ratelimit-reset",
 ];
+
+/// Maximum number of attempts that is plausible. SDKs and gateways give up after about 10.
+const MAX_ATTEMPTS: u32 = 1_000;
 
 /// Initial capacity in bytes for the values of one message. The values of most requests fit.
 const TYPICAL_VALUES: usize = 128;
@@ -127,6 +133,16 @@ impl Headers {
 
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Returns how often the client has sent the request again: 0 for the first attempt. `None` if it does not tell.
+    pub fn resend_count(&self) -> Option<u32> {
+        self.number("x-stainless-retry-count")
+    }
+
+    /// Returns a number of attempts. More than [`MAX_ATTEMPTS`] are no count of any client.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.get(name)?.trim().parse().ok().filter(|number| *number <= MAX_ATTEMPTS)
     }
 
     /// Replaces the value of a header. An empty value removes the header.

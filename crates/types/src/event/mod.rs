@@ -1,16 +1,20 @@
 //! Events that the data path (which forwards traffic) sends to the observer thread (which measures it). An *exchange*
 //! is a request and its response.
 //!
-//! An event contains only allow-listed headers and the path without its query. There are two exceptions: a model that
-//! the query names, and the conversation id in the client's baggage header. Credentials therefore cannot reach the
-//! observer. The events of an observed request are never lost. Body bytes can be dropped, and an explicit
-//! [`ObserverEvent::Gap`] records each loss.
+//! An event contains only allow-listed headers and the path without its query. There are three exceptions: a model that
+//! the query names, the conversation id in the client's baggage header, and the ids of a session and a sub-agent.
+//! Credentials therefore cannot reach the observer. The events of an observed request are never lost. Body bytes can be
+//! dropped, and an explicit [`ObserverEvent::Gap`] records each loss.
 
 mod ending;
 mod headers;
+mod session;
+mod user_agent;
 
 pub use ending::{Ending, ErrorSource, RejectReason, TimedResponse, TimeoutKind, UpstreamFailure};
 pub use headers::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
+pub use session::{MAX_SESSION_BYTES, SessionRule, SessionSignal, SessionSource, ValueHasher};
+pub use user_agent::UserAgent;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -180,6 +184,8 @@ pub struct RequestHead {
     /// The conversation id from the client's baggage.
     pub conversation: Option<Name>,
     pub identity: CallerIdentity,
+    /// How a session in the request body is recorded.
+    pub session_rule: SessionRule,
     pub body_wait: Arc<BodyWaitState>,
 }
 
@@ -196,8 +202,8 @@ impl RequestHead {
     }
 }
 
-/// The caller's identity, read from the configured headers and optionally hashed. The proxy does not verify these
-/// values, because clients supply them.
+/// The caller's identity, read from the configured headers, and for the session also from what clients send without
+/// configuration. Optionally hashed. The proxy does not verify these values, because clients supply them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CallerIdentity {
     /// The account that the request belongs to, such as a customer or a team.
@@ -205,6 +211,10 @@ pub struct CallerIdentity {
     /// The conversation or run that the request belongs to. Never a metric attribute, because each session would create
     /// new series.
     pub session: Option<Name>,
+    /// Where the session was found.
+    pub session_source: Option<SessionSource>,
+    /// Id of the sub-agent that sent the request, if a coding agent reports one.
+    pub sub_agent: Option<Name>,
     /// The variant that the request uses: a prompt version, a model version, or an arm of an A/B test.
     pub variant: Option<Name>,
 }

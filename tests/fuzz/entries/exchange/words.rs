@@ -11,7 +11,7 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, BodyWaitState, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId,
     Headers, ObserverEvent, RESPONSE_HEADERS, RejectReason, RequestHead, ResponseHead, RouteFacts,
-    Scheme, TimeoutKind, TraceContext, UpstreamFailure,
+    Scheme, SessionRule, TimeoutKind, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
@@ -217,6 +217,7 @@ impl Scene {
             trace: TraceContext::default(),
             conversation: None,
             identity: CallerIdentity::default(),
+            session_rule: SessionRule::default(),
             connection: None,
             body_wait: Arc::new(BodyWaitState::default()),
         }

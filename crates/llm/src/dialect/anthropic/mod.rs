@@ -18,6 +18,7 @@ use super::table::{Field, Table, TableFormat};
 use super::usage::UncachedUsage;
 use super::{Api, Event, EventSink, Part, Reader, RequestFacts, Usage};
 use crate::budget::RequestBudget;
+use tokengauge_types::event::SessionSource;
 use usage::RawUsage;
 
 const CHOICE: u32 = 0;
@@ -74,6 +75,7 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("output_config.format.type", RequestField::OutputFormat),
     ("output_format.type", RequestField::OutputFormat),
     ("tools.*", RequestField::Tools),
+    ("metadata.user_id", RequestField::Session(SessionSource::UserId)),
 ]);
 
 /// A message of a stream, in the newer format (Messages) or the older one (Complete). The two formats share only the

@@ -4,6 +4,7 @@
 use crate::dialect::Api;
 use crate::dialect::json::{Found, Value};
 use crate::dialect::request::{RequestField, RequestPaths, RequestRow, RequestState};
+use tokengauge_types::event::SessionSource;
 
 static CONVERSE: RequestPaths = RequestPaths::new(ROWS).unwraps(SETTINGS_OBJECTS);
 
@@ -72,6 +73,7 @@ const ROWS: &[RequestRow] = &[
     ("output_config.effort", RequestField::ReasoningLevel),
     ("service_tier", RequestField::ServiceTier),
     ("serviceTier.type", RequestField::ServiceTier),
+    ("metadata.user_id", RequestField::Session(SessionSource::UserId)),
     ("response_format.type", RequestField::OutputFormat),
     ("dimensions|output_dimension", RequestField::Dimensions),
     ("embedding_types|embeddingTypes.*", RequestField::EncodingFormat),

@@ -6,6 +6,7 @@ use crate::dialect::testing::{
     JSON, STREAM, TestResponse, events, failed, started, stopped, usage,
 };
 use crate::dialect::*;
+use tokengauge_types::event::{SessionSignal, SessionSource};
 use tokengauge_types::label::Name;
 
 const LINES: Option<&str> = Some("application/stream+json");
@@ -297,6 +298,7 @@ fn reads_all_facts_of_a_chat() {
         seed: Some(7),
         stop_sequences: Some(2),
         conversation: Name::new("c1"),
+        session: SessionSignal::new(SessionSource::Conversation, "c1"),
         output_type: Some("json"),
         prompt_bytes: 10,
         tools: true,
@@ -311,6 +313,7 @@ fn reads_all_facts_of_a_chat() {
         api: Some(Api::OpenAiChat),
         reasoning_level: Name::new("512"),
         conversation: None,
+        session: None,
         ..expected
     };
     assert_eq!(second, expected);

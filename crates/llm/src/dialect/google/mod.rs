@@ -13,6 +13,7 @@ use super::request::{RequestField, RequestPaths};
 use super::response::FormatReader;
 use super::table::{Field, Table};
 use super::{Api, Part, Reader, RequestFacts};
+use tokengauge_types::event::SessionSource;
 use usage::RawUsage;
 
 /// An interaction: a list of steps, such as thoughts, answers, tool calls and tool results. In a stream, a step begins,
@@ -74,6 +75,8 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("content|systemInstruction|system_instruction.parts.*.text", RequestField::Prompt),
     ("tools.*", RequestField::Tools),
     ("serviceTier|service_tier", RequestField::ServiceTier),
+    // Code Assist.
+    ("session_id", RequestField::Session(SessionSource::CodeAssist)),
     // Vertex AI. The keys of a custom model are unknown, but only embeddings have `content`.
     ("instances.*.content|prompt|text", RequestField::Prompt),
     ("instances.*.content", RequestField::Api(Api::VertexPredict)),

@@ -3,6 +3,7 @@
 use crate::dialect::Api;
 use crate::dialect::json::{Found, Value};
 use crate::dialect::request::{RequestField, RequestPaths, RequestRow, RequestState};
+use tokengauge_types::event::SessionSource;
 
 pub const REQUEST_ROWS: &[RequestRow] = &[
     ("model", RequestField::Model),
@@ -43,6 +44,9 @@ pub const REQUEST_ROWS: &[RequestRow] = &[
     ("background", RequestField::Background),
     ("conversation", RequestField::Conversation),
     ("conversation.id", RequestField::Conversation),
+    ("prompt_cache_key", RequestField::Session(SessionSource::PromptCacheKey)),
+    // Raw requests for Claude on Vertex AI.
+    ("metadata.user_id", RequestField::Session(SessionSource::UserId)),
     ("n_predict|id_slot|cache_prompt", RequestField::Rule(llama_cpp_key)),
     ("n_predict", RequestField::MaxTokens),
 ];

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::de::MapAccess;
 
 use crate::dialect::emit::{emit_timings, emit_usage};
-use crate::dialect::event::sum;
-use crate::dialect::lenient::{self, FromAny, Number, Object, Text, impl_lenient};
+use crate::dialect::event::{TICKS_PER_USD, sum, ticks_of_usd};
+use crate::dialect::lenient::{self, Flag, FromAny, Number, Object, Text, impl_lenient};
 use crate::dialect::token_count::token_count;
 use crate::dialect::usage::{Placement, ReportedUsage};
 use crate::dialect::{EventSink, Timings, Usage};
@@ -20,6 +20,25 @@ use crate::dialect::{EventSink, Timings, Usage};
 pub struct RawUsage {
     reported: ReportedUsage,
     timings: Timings,
+    cost: ReportedCost,
+}
+
+/// The cost of the call in US dollars.
+#[derive(Debug, Default, PartialEq)]
+struct ReportedCost {
+    /// The amount that the provider or gateway charges.
+    amount: Option<f64>,
+    /// The amount that the upstream of OpenRouter charges.
+    upstream: Option<f64>,
+    /// Whether the upstream charges its own account for this amount, in addition.
+    is_own_key: bool,
+}
+
+impl ReportedCost {
+    fn ticks(&self) -> Option<u64> {
+        let upstream = self.upstream.filter(|_| self.is_own_key).unwrap_or(0.0);
+        self.amount.map(|amount| ticks_of_usd(amount + upstream))
+    }
 }
 
 /// The count that an object with details breaks down: input or output.
@@ -58,7 +77,7 @@ impl RawUsage {
         let counts = &mut reported.counts;
         let by_lifetime = sum((counts.cache_write_5m, counts.cache_write_1h));
         counts.cache_write = counts.cache_write.or(by_lifetime);
-        reported.resolve(Placement::INSIDE)
+        Usage { cost_ticks: self.cost.ticks(), ..reported.resolve(Placement::INSIDE) }
     }
 
     /// Returns the counts of an API that generates no text. Some providers report only the total for embeddings.
@@ -67,7 +86,7 @@ impl RawUsage {
         let input = counts.input.or(total);
         let reported =
             ReportedUsage { counts: Usage { input, ..counts }, ..ReportedUsage::default() };
-        reported.resolve(Placement::INSIDE)
+        Usage { cost_ticks: self.cost.ticks(), ..reported.resolve(Placement::INSIDE) }
     }
 
     pub fn timings(&self) -> Option<Timings> {
@@ -90,6 +109,8 @@ impl RawUsage {
             "cache_creation_input_tokens" => largest(&mut counts.cache_write, number),
             // GitHub Copilot.
             "reasoning_tokens" => largest(&mut counts.reasoning, number),
+            // xAI.
+            "cost_in_usd_ticks" => self.cost.amount = Some(number / TICKS_PER_USD),
             // Groq, Cerebras and TabbyAPI; mistral.rs; llama.cpp; LM Studio; SambaNova and Fireworks.
             "queue_time" => timings.queue = seconds(number),
             "prompt_time" | "total_prompt_time_sec" => timings.prefill = seconds(number),
@@ -186,6 +207,33 @@ impl<'de: 'a, 'a> FromAny<'de> for Details<'a> {
     }
 }
 
+/// An amount of money in US dollars: a number (OpenRouter), or an object with the total (Perplexity).
+#[derive(Debug, Default)]
+struct Amount(Option<f64>);
+
+impl<'de> FromAny<'de> for Amount {
+    fn copied(text: &str) -> Self {
+        Self(Number::copied(text).0)
+    }
+
+    fn number(number: u64) -> Self {
+        Self(Number::number(number).0)
+    }
+
+    fn float(number: f64) -> Self {
+        Self(Some(number))
+    }
+
+    fn map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut total = None;
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            let Number(number) = lenient::next_value(&mut map, false)?;
+            total = if key.0 == "total_cost" { number } else { total };
+        }
+        Ok(Self(total))
+    }
+}
+
 impl<'de> FromAny<'de> for RawUsage {
     fn map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut usage = Self::default();
@@ -195,6 +243,17 @@ impl<'de> FromAny<'de> for RawUsage {
                 for (key, number) in details.unwrap_or_default().0 {
                     usage.detail(side, &key.0, number);
                 }
+            } else if key.0 == "cost" {
+                let Amount(amount) = lenient::next_value(&mut map, false)?;
+                usage.cost.amount = amount;
+            } else if key.0 == "cost_details" {
+                let Object(details): Object<Details<'de>> = lenient::next_value(&mut map, false)?;
+                let mut details = details.unwrap_or_default().0.into_iter();
+                let upstream = details.find(|(key, _)| key.0 == "upstream_inference_cost");
+                usage.cost.upstream = upstream.map(|(_, amount)| amount);
+            } else if key.0 == "is_byok" {
+                let Flag(is_own_key) = lenient::next_value(&mut map, false)?;
+                usage.cost.is_own_key = is_own_key;
             } else if let Number(Some(number)) = lenient::next_value(&mut map, is_count(&key))? {
                 usage.number(&key.0, number);
             }
@@ -205,5 +264,6 @@ impl<'de> FromAny<'de> for RawUsage {
 
 impl_lenient! {
     impl['a] Details<'a> where 'de: 'a;
+    impl[] Amount;
     impl[] RawUsage;
 }

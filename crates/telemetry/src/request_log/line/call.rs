@@ -60,6 +60,8 @@ part! {
         length_buckets: LengthBuckets = given(length_buckets, LengthBuckets::new),
         /// Cost of the call. Absent without a price.
         cost: Cost<'a> = cost.as_ref().map(Cost::new),
+        /// Cost of the call as the provider or a gateway reports it.
+        reported_cost["USD"]: f64 = usage.as_ref().and_then(dialect::Usage::cost_in_usd),
         /// Number of choices by result: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.
         choices: BTreeMap<&'static str, u64> = tally(choices.iter().map(|choice| (choice.status.as_str(), 1))),
         /// Result of each SLO by name: `good`, `bad` or `excluded`.
@@ -183,7 +185,7 @@ part! {
     from RequestFacts {
         api, model, stream, max_tokens, temperature, top_p, top_k, frequency_penalty, presence_penalty, seed, choices,
         stop_sequences, previous_response, reasoning_level, conversation, reasoning, service_tier, output_type, dimensions,
-        encoding_format, prompt_bytes, tools, echo, background, bad_counts: _,
+        encoding_format, prompt_bytes, tools, echo, background, bad_counts: _, session: _,
     }
     always {
         /// Size of all texts of the prompt.
@@ -264,6 +266,8 @@ part! {
     from dialect::Usage {
         input, output, cache_read, cache_write, cache_write_5m, cache_write_1h, reasoning, compaction, unlisted, input_by, output_by,
         output_in_doubt,
+        // Logged beside the cost by the price table.
+        cost_ticks: _,
     }
     known {
         /// All input.

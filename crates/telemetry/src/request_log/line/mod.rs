@@ -13,7 +13,7 @@ use crate::span::protocol_version;
 use tokengauge_measure::record::{self, Record};
 use tokengauge_measure::timing;
 use tokengauge_types::event::{
-    CallerIdentity, ConnectTimings, Direction, RouteFacts, TraceContext,
+    CallerIdentity, ConnectTimings, Direction, RouteFacts, SessionSource, TraceContext, UserAgent,
 };
 use tokengauge_types::label::Label;
 use values::{given, hex, limit, seconds, since, tally, text};
@@ -120,8 +120,12 @@ part! {
         /// Time from an earlier proxy to `time`, from `X-Request-Start` or `X-Queue-Start`. Absent unless one of them is a
         /// time of the last hour.
         edge_queue_wait["s"]: f64 = seconds(*edge_wait),
-        /// Tenant, session and variant, from the configured headers.
+        /// Tenant, session and variant, from the configured headers, and the session of coding agents.
         identity: Identity<'a> = given(caller, Identity::new),
+        /// Program that sent the request, from its `User-Agent`.
+        agent: Agent<'a> = http.request_headers.get("user-agent").and_then(UserAgent::parse).map(Agent::from_header),
+        /// Attempts that belong together. Absent if neither the client nor a gateway reports any.
+        attempts: Attempts = Attempts::from_headers(http),
         /// How the upstream connection was obtained. Absent without one.
         connection: Connection = connected.as_ref().map(Connection::new),
         /// TCP statistics of the kernel. Absent if unavailable.
@@ -180,14 +184,64 @@ part! {
 part! {
     /// Hashed if configured.
     Identity<'a>
-    from CallerIdentity { tenant, session, variant }
+    from CallerIdentity { tenant, session, session_source, sub_agent, variant }
     known {
         /// Tenant of the request.
         tenant: &'a str = text(tenant.as_ref()),
         /// Conversation or run of the request.
         session: &'a str = text(session.as_ref()),
+        /// Where the session was found: `configured`, the name of a header or body field, or `baggage`.
+        session_source: &'static str = session_source.map(SessionSource::as_str),
+        /// Sub-agent that sent the request, as a coding agent reports it.
+        sub_agent: &'a str = text(sub_agent.as_ref()),
         /// Variant of the request.
         variant: &'a str = text(variant.as_ref()),
+    }
+}
+
+part! {
+    /// Set by the client.
+    Agent<'a>
+    always {
+        /// Name of the program: `claude-cli`, `OpenAI/Python`.
+        name: &'a str,
+    }
+    known {
+        /// Version of the program.
+        version: &'a str,
+    }
+}
+
+impl<'a> Agent<'a> {
+    fn from_header(agent: UserAgent<'a>) -> Self {
+        let UserAgent { name, version } = agent;
+        Self { name, version }
+    }
+}
+
+part! {
+    Attempts
+    known {
+        /// Attempts of the same operation before this request, from `x-stainless-retry-count`: 0 for the first one.
+        resend_count["{attempt}"]: u32,
+        /// Retries of a gateway behind this proxy, from `x-litellm-attempted-retries`.
+        gateway_retries["{attempt}"]: u32,
+        /// Other models that this gateway tried, from `x-litellm-attempted-fallbacks`.
+        gateway_fallbacks["{attempt}"]: u32,
+    }
+}
+
+impl Attempts {
+    fn from_headers(http: &record::Http) -> Option<Self> {
+        let gateway = |name| http.response_headers.number(name);
+        let attempts = Self {
+            resend_count: http.request_headers.resend_count(),
+            gateway_retries: gateway("x-litellm-attempted-retries"),
+            gateway_fallbacks: gateway("x-litellm-attempted-fallbacks"),
+        };
+        let Self { resend_count, gateway_retries, gateway_fallbacks } = &attempts;
+        let is_known = resend_count.or(*gateway_retries).or(*gateway_fallbacks).is_some();
+        is_known.then_some(attempts)
     }
 }
 

@@ -186,3 +186,51 @@ fn treats_usage_in_every_chunk_as_cumulative() {
     let said = chat(&[&message(1), &message(2)]);
     assert_eq!(said.last().unwrap(), &usage([Some(5), Some(2), None, None, None]));
 }
+
+#[test]
+fn reads_the_cost_that_a_provider_reports() {
+    for (fields, dollars) in [
+        // OpenRouter. With an own key, the upstream charges its account in addition.
+        (
+            r#""cost":0.0033789,"is_byok":false,"cost_details":{"upstream_inference_cost":0.0033789}"#,
+            0.003_378_9,
+        ),
+        (r#""cost":0.001,"is_byok":true,"cost_details":{"upstream_inference_cost":0.02}"#, 0.021),
+        (r#""cost":"0.5","cost_details":null"#, 0.5),
+        (r#""cost":2"#, 2.0),
+        // Perplexity and xAI.
+        (
+            r#""cost":{"input_tokens_cost":0.001,"request_cost":0.006,"total_cost":0.00703}"#,
+            0.007_03,
+        ),
+        (r#""cost_in_usd_ticks":37756000"#, 0.003_775_6),
+        (r#""cost":0"#, 0.0),
+    ] {
+        let message = format!(r#"{{"choices":[],"usage":{{"prompt_tokens":5,{fields}}}}}"#);
+        let cost_ticks = Some((dollars * 1e10_f64).round() as u64);
+        let expected = Usage { input: Some(5), cost_ticks, ..Usage::default() };
+        let expected = [format!("{:?}", Event::Usage(&expected))];
+        assert_eq!(chat(&[&message]), expected, "{fields}");
+        assert_eq!(body(Api::OpenAiChat, &message), expected, "{fields}");
+        assert!(
+            (Usage { cost_ticks, ..Usage::default() }.cost_in_usd().unwrap() - dollars).abs()
+                < 1e-12
+        );
+    }
+}
+
+#[test]
+fn refuses_a_cost_that_no_call_can_have() {
+    let reported = Usage { input: Some(5), ..Usage::default() };
+    let reported = format!("{:?}", Event::Usage(&reported));
+    let bad = format!("{:?}", Event::ParseError(crate::frame::ParseError::BadCount));
+    for cost in ["-0.5", "1e9", "10001", r#"{"total_cost":-1}"#] {
+        let message = format!(r#"{{"choices":[],"usage":{{"prompt_tokens":5,"cost":{cost}}}}}"#);
+        assert_eq!(chat(&[&message]), [bad.clone(), reported.clone()], "{cost}");
+    }
+    for cost in ["null", "[]", "true", r#""free""#, r#"{"currency":"USD"}"#] {
+        let message = format!(r#"{{"choices":[],"usage":{{"prompt_tokens":5,"cost":{cost}}}}}"#);
+        let events = chat(&[&message]);
+        assert!(events.contains(&reported), "{cost}: {events:?}");
+    }
+}

@@ -329,7 +329,7 @@ fn reads_a_json_body() {
       "function_call":{"arguments":"{}"},"audio":{"data":"AAAA","transcript":"Hi"}},"delta":{"content":"Let"},"text":"Let"},
      {"index":1,"finish_reason":"stop","message":{"content":[{"type":"thinking","thinking":[{"text":"so"}]},{"type":"text","text":"B"}],"refusal":"No."}}],
      "id":"c1","model":"m","service_tier":"flex","system_fingerprint":null,
-     "usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3},"cost":0.1}}"#;
+     "usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3},"num_sources_used":0.1}}"#;
     assert_eq!(
         body(Api::OpenAiChat, answer),
         [
