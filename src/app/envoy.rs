@@ -75,7 +75,9 @@ impl Unstarted {
             channel: Arc::clone(channel),
             routes: Routes::new(Box::new(find)),
             propagation: propagation(),
-            identity: Box::new(move |headers| table.load().identity().read(headers)),
+            identity: Box::new(move |headers, baggage| {
+                table.load().identity().read(headers, baggage)
+            }),
             counts: self.counts,
             ready: Arc::clone(ready),
         }))

@@ -13,10 +13,13 @@ use crate::open_exchanges::OpenExchanges;
 use crate::routes::Routes;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_observe::trace::Propagation;
-use tokengauge_types::event::CallerIdentity;
+use tokengauge_types::event::{CallerIdentity, SessionRule};
+use tokengauge_types::label::Name;
 
-/// Reads tenant, session and variant from the headers of a request.
-pub type ReadIdentity = Box<dyn Fn(&HeaderMap) -> CallerIdentity + Send + Sync>;
+/// Reads the identity from the headers of a request and the conversation in its baggage, and returns the rule for a
+/// session in its body.
+pub type ReadIdentity =
+    Box<dyn Fn(&HeaderMap, Option<&Name>) -> (CallerIdentity, SessionRule) + Send + Sync>;
 
 /// State that all streams share.
 pub struct Shared {

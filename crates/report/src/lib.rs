@@ -277,7 +277,12 @@ impl Report {
             )
         });
         let lines = lines.chain(broken).chain(duplicates).chain(other);
-        lines.chain(unpriced).chain(limited).chain(unknown).chain(self.notes.iter().cloned()).collect()
+        lines
+            .chain(unpriced)
+            .chain(limited)
+            .chain(unknown)
+            .chain(self.notes.iter().cloned())
+            .collect()
     }
 }
 

@@ -103,6 +103,8 @@ impl Prompts {
 mod tests {
     use std::fmt::Write;
 
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::Request;
     use crate::read::{File, read};
@@ -120,7 +122,9 @@ mod tests {
         std::fs::write(&path, log).unwrap();
         let files = vec![File { path, side: Side::Neither }];
         let by = vec!["session".parse().unwrap(), "model".parse().unwrap()];
-        Trace::from_log(&read(&Request { files, by, ..Request::default() }).unwrap())
+        Trace::from_log(
+            &read(&Request { files, by, ..Request::default() }, BTreeMap::new()).unwrap(),
+        )
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::shared::Shared;
 use tokengauge_observe::{RequestContext, describe_request, describe_response};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Ending, ObserverEvent, Scheme,
+    BackpressureTime, CallerIdentity, Direction, Ending, ObserverEvent, Scheme, SessionSource,
 };
 use tokengauge_types::label::Name;
 
@@ -168,14 +168,17 @@ impl Processor {
     ) -> tokengauge_types::event::RequestHead {
         let Shared { routes, propagation, identity, .. } = &*self.shared;
         let (trace, _) = propagation.read(request.headers());
+        let conversation = propagation.conversation(request.headers());
+        let (sent, session_rule) = identity(request.headers(), conversation.as_ref());
         let context = RequestContext {
             route: routes
                 .get(attributes.text("xds.route_name"), attributes.text("xds.cluster_name")),
             connection: None,
             scheme,
             trace,
-            conversation: propagation.conversation(request.headers()),
-            identity: with_metadata(identity(request.headers()), metadata),
+            conversation,
+            identity: with_metadata(sent, metadata),
+            session_rule,
         };
         let mut head = describe_request(request, context);
         head.client = attributes.client().or(None::<IpAddr>);
@@ -280,10 +283,14 @@ fn with_metadata(identity: CallerIdentity, metadata: Option<&Metadata>) -> Calle
     let fields = metadata.and_then(|metadata| metadata.filter_metadata.get(IDENTITY_NAMESPACE));
     let Some(fields) = fields else { return identity };
     let named = |field| text(fields, field).and_then(Name::new);
+    let session = named("session");
+    let source = session.as_ref().map(|_| SessionSource::Configured);
     CallerIdentity {
         tenant: named("tenant").or(identity.tenant),
-        session: named("session").or(identity.session),
+        session: session.or(identity.session),
+        session_source: source.or(identity.session_source),
         variant: named("variant").or(identity.variant),
+        ..identity
     }
 }
 

@@ -14,7 +14,9 @@ use crate::service::{Dependencies, EnvoyService};
 use tokengauge_observe::tee::{Batch, ChannelConfig, ObservationChannel};
 use tokengauge_observe::trace::Propagation;
 use tokengauge_telemetry::EnvoyCounts;
-use tokengauge_types::event::{GatewayUsage, ResponseHead, TimeoutKind, UpstreamFailure};
+use tokengauge_types::event::{
+    GatewayUsage, ResponseHead, SessionRule, TimeoutKind, UpstreamFailure,
+};
 
 /// A service, and the channel to which it reports.
 struct Scene {
@@ -30,9 +32,12 @@ impl Scene {
             channel: Arc::clone(&channel),
             routes: Routes::new(Box::new(|_| None)),
             propagation: Propagation::default(),
-            identity: Box::new(|headers| CallerIdentity {
-                tenant: headers.get("x-tenant").and_then(|it| Name::new(it.to_str().ok()?)),
-                ..CallerIdentity::default()
+            identity: Box::new(|headers, _| {
+                let identity = CallerIdentity {
+                    tenant: headers.get("x-tenant").and_then(|it| Name::new(it.to_str().ok()?)),
+                    ..CallerIdentity::default()
+                };
+                (identity, SessionRule::default())
             }),
             counts: Arc::default(),
             ready: Arc::default(),

@@ -122,6 +122,7 @@ pub fn report(request: &Request, name: &str, answer: &[u8]) -> Result<Report, Ho
         in_other: 0,
         comparison: None,
         focus: None,
+        trace: None,
         notes: std::iter::once(NOTE.to_owned()).chain(limited).collect(),
     })
 }
@@ -154,6 +155,8 @@ impl Figures {
         });
         Ok(Statistics {
             requests: self.requests,
+            // Only raw rows know the attempts of a request.
+            operations: None,
             outcomes: seen.map(|(outcome, times)| (outcome.as_str(), times)).collect(),
             error_rate: ratio(errors as f64, self.requests - self.cancelled),
             output_tps: summary(self.output_tps_speed),

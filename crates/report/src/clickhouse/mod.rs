@@ -74,12 +74,15 @@ const SECONDS_PER_HOUR: u64 = 3_600;
 
 /// Returns the part of the request that only single requests can answer.
 fn needs_requests(request: &Request) -> Option<String> {
-    let Request { by, only, compare, warmup, ramp_down, focus, .. } = request;
+    let Request { by, only, compare, warmup, ramp_down, focus, trace, .. } = request;
     if !matches!(compare, Compare::Nothing) {
         return Some("a comparison".to_owned());
     }
     if *focus {
         return Some("--format focus".to_owned());
+    }
+    if *trace {
+        return Some("--format trace".to_owned());
     }
     if (*warmup, *ramp_down) != (Trim::None, Trim::None) {
         return Some("a cut of warm-up or ramp-down, which is the default of --accept,".to_owned());
@@ -122,6 +125,7 @@ mod tests {
         for request in [
             Request { compare: Compare::Runs, ..Request::default() },
             Request { focus: true, ..Request::default() },
+            Request { trace: true, ..Request::default() },
             Request { warmup: Trim::Auto, ..Request::default() },
             Request { by: vec!["error".parse().unwrap()], ..Request::default() },
         ] {
