@@ -40,7 +40,6 @@ def main():
     parser.add_argument("--otelcol")
     parser.add_argument("--lines", type=int, default=100_000)
     parser.add_argument("--generated", type=int, default=1_000_000)
-    parser.add_argument("--port", type=int, default=0, help="first of the ports that the collector part uses")
     parser.add_argument("--only", choices=PARTS, action="append")
     args = parser.parse_args()
     wanted = args.only or [part for part in PARTS if part != "collector" or args.otelcol]
@@ -58,7 +57,7 @@ def main():
         if "remote" in wanted:
             remote.check(base, args.binary, path, folder, wrong)
         if "collector" in wanted:
-            collector.check(base, args.binary, args.otelcol, folder, args.port, wrong)
+            collector.check(base, args.binary, args.otelcol, folder, wrong)
         if "documents" in wanted:
             documents.check(base, path, folder, wrong)
         if "volume" in wanted:

@@ -17,7 +17,7 @@ CONFIGURATION = os.path.join(os.path.dirname(__file__), "../../deploy/clickhouse
 PRICES = os.path.join(os.path.dirname(__file__), "../../examples/prices/flat.yaml")
 
 
-def check(base, binary, otelcol, folder, _port, wrong):
+def check(base, binary, otelcol, folder, wrong):
     for table in ("requests", "requests_hourly"):
         base.query(f"TRUNCATE TABLE tokengauge.{table}")
     server = base.serve()

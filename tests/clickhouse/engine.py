@@ -3,6 +3,7 @@
 The front implements what clients of this repository use: queries in the body or in `query`, and inserts in the format Native.
 """
 
+import base64
 import glob
 import http.server
 import os
@@ -87,6 +88,7 @@ class Server(http.server.ThreadingHTTPServer):
 def hello(version):
     """The answer to a client's first query, in the format Native of the revision that the client asks for. Its revision 0 makes
     the client read later answers in the oldest form, which chdb writes."""
+
     def text(value):
         return bytes([len(value)]) + value.encode()
 
@@ -114,8 +116,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def user(self):
-        import base64
-
         kind, _, value = self.headers.get("Authorization", "").partition(" ")
         if kind == "Basic":
             return tuple(base64.b64decode(value).decode().split(":", 1))
