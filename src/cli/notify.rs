@@ -78,7 +78,8 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_pathname(name)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use super::*;
 
