@@ -173,6 +173,7 @@ fn snapshot() -> StateSnapshot {
         },
         process: process(),
         draining: Duration::from_secs(12),
+        envoy: Some(crate::snapshot::EnvoyCounts::default()),
         label_overflow: Dimension::ALL.map(|dimension| (dimension.as_str(), 3)).to_vec(),
         ..StateSnapshot::default()
     }
@@ -336,6 +337,7 @@ fn representative() -> MetricsSnapshot {
             Some(Usage { cache_write: Some(5), cost_ticks: Some(9), ..call.usage.unwrap() });
     }
     let mut named = testing::streamed();
+    named.gateway_usage = Some(tokengauge_types::event::GatewayUsage::default());
     if let Some(call) = &mut named.call {
         call.series.tenant = Some(Label::from_trusted("acme"));
         call.series.variant = Some(Label::from_trusted("b"));
