@@ -319,8 +319,10 @@ impl Known {
         if recorded || begins(&["tokengauge_", "gen_ai_", "process_"]) {
             has(&self.prometheus)
         } else if begins(&["tokengauge.", "gen_ai."]) && !is_file(name) {
-            // SLO names are user-defined.
-            has(&self.opentelemetry) || name.starts_with("tokengauge.slo.")
+            // SLO names are user-defined. The rest is a table of ClickHouse.
+            has(&self.opentelemetry)
+                || name.starts_with("tokengauge.slo.")
+                || name == "tokengauge.otel_logs"
         } else {
             true
         }
@@ -328,7 +330,7 @@ impl Known {
 }
 
 fn is_file(name: &str) -> bool {
-    [".yaml", ".json"].iter().any(|ending| name.ends_with(ending))
+    [".yaml", ".json", ".rb"].iter().any(|ending| name.ends_with(ending))
 }
 
 /// Returns the nested keys of a values file, joined with a dot.

@@ -124,6 +124,7 @@ fn worst_first(dashboard: &Value) -> Vec<String> {
 const CAUSES: &[(&str, &[&str])] = &[
     ("Fewer than 200 calls to compare", &["tokengauge_workload_drift_ratio"]),
     ("No budget", &["tokengauge_budget_"]),
+    ("No Envoy", &["tokengauge_self_envoy_"]),
     ("No engine metrics", &["tokengauge_backend_", "tokengauge_self_scrapes", "_implausible_"]),
     ("No events", &["slo:", "tokengauge_slo_"]),
     ("No exports", &["tokengauge_self_export_"]),

@@ -3,12 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::ObservedExchange;
 use super::protocol::Protocol;
-use super::{ObservedExchange, report_end_of_stall};
 use crate::api_call::{ApiCall, Closing};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{self, Http, Record, ResponseSummary};
-use tokengauge_measure::timing::{LiveSample, edge_wait};
+use tokengauge_measure::timing::{LiveSample, Stall, edge_wait};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Ending, RequestHead};
 
@@ -156,5 +156,11 @@ impl ObservedExchange {
     fn http(&mut self) -> Http {
         let bytes = [self.request_bytes, self.response_bytes];
         Http::from_heads(&mut self.request_head, self.head.as_deref_mut(), bytes)
+    }
+}
+
+pub(super) fn report_end_of_stall(ended: Option<Stall>, out: &mut impl FnMut(LiveSample)) {
+    if let Some(stall) = ended {
+        out(LiveSample::Resumed(stall));
     }
 }

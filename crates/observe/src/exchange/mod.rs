@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::api_call::ApiCall;
 use crate::detection::{detect, detect_posted, has_turns};
+use crate::exchange::end::report_end_of_stall;
 use crate::exchange::protocol::{Messages, Protocol, WebSocketExchange};
 use crate::tcp_info::Connections;
 use crate::websocket::{Turns, WebSocketSession};
@@ -19,7 +20,7 @@ use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::{MetricLabels, WebSocket};
 use tokengauge_measure::timing::{
-    LiveSample, PauseDetector, Stall, StallClock, StallPhase, StallThresholds, Timestamps,
+    LiveSample, PauseDetector, StallClock, StallPhase, StallThresholds, Timestamps,
 };
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
@@ -492,11 +493,5 @@ impl ObservedExchange {
             SWITCHING => self.protocol.call().is_some_and(ApiCall::is_accepted),
             status => status < 400,
         })
-    }
-}
-
-fn report_end_of_stall(ended: Option<Stall>, out: &mut impl FnMut(LiveSample)) {
-    if let Some(stall) = ended {
-        out(LiveSample::Resumed(stall));
     }
 }

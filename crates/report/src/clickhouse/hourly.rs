@@ -23,7 +23,7 @@ const NOTE: &str = "answered from hourly figures: percentiles are estimates, and
 
 #[derive(Debug, thiserror::Error)]
 pub enum HourlyError {
-    #[error("the answer of ClickHouse is invalid: {0}")]
+    #[error("the answer of ClickHouse is invalid")]
     Invalid(#[from] serde_json::Error),
     #[error("the answer of ClickHouse has an invalid number: \"{0}\"")]
     Number(String),

@@ -363,11 +363,12 @@ fn emits_exactly_the_metrics_of_the_catalog() {
 }
 
 /// Metrics that a successful stream does not emit, with the condition under which they have series.
-const CONDITIONAL: [(&str, &str); 10] = [
+const CONDITIONAL: [(&str, &str); 11] = [
     ("gen_ai.client.inference.usage.cache_write.input_tokens", "the provider reports them"),
     ("gen_ai.client.operation.duration", "the call generates no text"),
     ("tokengauge.budget.used", "a budget is configured"),
     ("tokengauge.client.backpressure.duration", "the client stops reading"),
+    ("tokengauge.gateway_usage.calls", "a gateway reports its count"),
     ("tokengauge.reported_cost", "the provider reports a cost"),
     ("tokengauge.requests.cost_mismatch", "the provider reports a cost"),
     ("tokengauge.requests.unpriced", "the model has no price"),

@@ -8,6 +8,7 @@ mod errors;
 mod expected;
 mod path;
 mod seen_keys;
+mod state;
 mod text;
 mod value;
 
@@ -21,6 +22,7 @@ use crate::dialect::lenient::record_misfit;
 use crate::frame::scan::Scanner;
 use path::Matches;
 use seen_keys::SeenKeys;
+use state::{Level, LevelKind, ParserState};
 use text::{Decoder, Progress};
 use tokengauge_types::label::MAX_NAME_BYTES;
 
@@ -62,46 +64,6 @@ pub struct JsonScanner<F: 'static> {
     errors: ErrorScanner,
     /// Whether a field reads only the length of its strings.
     reads_length: fn(F) -> bool,
-}
-
-/// An open object or list.
-#[derive(Clone, Copy, Debug)]
-struct Level {
-    kind: LevelKind,
-    matches: Matches,
-    /// Number of path steps from the root. Wrappers, and lists around the root, do not count.
-    depth: usize,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum LevelKind {
-    Object,
-    List,
-    /// A list in place of one object. Its first element is read as the object.
-    ListOfOne,
-    /// A list that the document lacks, around its only element.
-    Implied,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum ParserState {
-    /// Before a value. If `first` is set, `]` may follow and end an empty list.
-    Value {
-        first: bool,
-    },
-    /// Before a key. If `first` is set, `}` may follow and end an empty object.
-    Key {
-        first: bool,
-    },
-    InKey,
-    Colon,
-    InText,
-    /// Inside an object or list that is passed on as text, or inside a value that is skipped because no row reads it.
-    InRaw(Scanner<false>),
-    InScalar,
-    AfterValue,
-    Done,
-    Malformed,
 }
 
 impl<F: Copy> JsonScanner<F> {
