@@ -8,24 +8,19 @@ use syn::{Attribute, Expr, ExprLit, Field, Fields, Item, Lit, Meta};
 pub fn printed_sources(path: &Path, text: &str) -> Vec<String> {
     let file = syn::parse_file(text).unwrap();
     let mut found = Vec::new();
-    for item in file.items {
-        match item {
-            Item::Enum(item) => {
-                for variant in item.variants {
-                    if prints_its_source(&variant.attrs, &variant.fields) {
-                        found.push(format!(
-                            "{}: {}::{}",
-                            path.display(),
-                            item.ident,
-                            variant.ident
-                        ));
-                    }
-                }
-            }
-            Item::Struct(item) if prints_its_source(&item.attrs, &item.fields) => {
-                found.push(format!("{}: {}", path.display(), item.ident));
-            }
-            _ => {}
+    for item in &file.items {
+        if let Item::Enum(item) = item {
+            let printing =
+                item.variants.iter().filter(|it| prints_its_source(&it.attrs, &it.fields));
+            let name = |variant: &syn::Variant| {
+                format!("{}: {}::{}", path.display(), item.ident, variant.ident)
+            };
+            found.extend(printing.map(name));
+        }
+        if let Item::Struct(item) = item
+            && prints_its_source(&item.attrs, &item.fields)
+        {
+            found.push(format!("{}: {}", path.display(), item.ident));
         }
     }
     found
@@ -44,10 +39,8 @@ fn message(attribute: &Attribute) -> Option<String> {
     let Meta::List(list) = &attribute.meta else { return None };
     let arguments = syn::punctuated::Punctuated::<Expr, syn::Token![,]>::parse_terminated;
     let arguments = list.parse_args_with(arguments).ok().filter(|_| list.path.is_ident("error"))?;
-    match arguments.first()? {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
-        _ => None,
-    }
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = arguments.first()? else { return None };
+    Some(text.value())
 }
 
 fn is_source(field: &Field) -> bool {

@@ -141,15 +141,7 @@ fn snapshot() -> StateSnapshot {
             currency: Label::from_trusted("USD"),
             amount: 1.25,
         }],
-        drift: drift::Reading {
-            models: vec![drift::ModelDrift {
-                model_key: model_key(),
-                lengths: [drift::LengthReading {
-                    index: Some(0.3),
-                    ..drift::LengthReading::default()
-                }; 2],
-            }],
-        },
+        drift: workload_drift(),
         observer: ObserverHealth {
             lost_bytes: 10,
             unobserved: 1,
@@ -177,6 +169,12 @@ fn snapshot() -> StateSnapshot {
         label_overflow: Dimension::ALL.map(|dimension| (dimension.as_str(), 3)).to_vec(),
         ..StateSnapshot::default()
     }
+}
+
+fn workload_drift() -> drift::Reading {
+    let length = drift::LengthReading { index: Some(0.3), ..drift::LengthReading::default() };
+    let model = drift::ModelDrift { model_key: model_key(), lengths: [length; 2] };
+    drift::Reading { models: vec![model] }
 }
 
 fn process() -> ProcessStats {

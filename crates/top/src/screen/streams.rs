@@ -18,7 +18,7 @@ pub fn draw(canvas: &mut Canvas<'_>, overview: &Overview, ui: &Ui, context: &Con
 }
 
 /// Letters of the bar of stages.
-const BAR_WIDTH: usize = 10;
+const BAR_WIDTH: u8 = 10;
 
 const COLUMNS: [Column<Stream>; 12] = [
     Column {
@@ -72,7 +72,7 @@ const COLUMNS: [Column<Stream>; 12] = [
     },
     Column {
         title: "STAGES",
-        width: Width::Text(BAR_WIDTH, BAR_WIDTH),
+        width: Width::Text(BAR_WIDTH as usize, BAR_WIDTH as usize),
         rank: 4,
         cell: |it, _| stages(&it.stages),
         key: |_| Key::Number(None),
@@ -124,14 +124,17 @@ fn stages(stages: &Stages) -> Piece {
     if whole.is_nan() || whole <= 0.0 {
         return plain("–");
     }
-    let mut bar = String::with_capacity(BAR_WIDTH);
-    let mut until = 0.0;
-    for (letter, seconds) in parts {
-        until += seconds.max(0.0) / whole * BAR_WIDTH as f64;
-        let missing = (until.round() as usize).min(BAR_WIDTH).saturating_sub(bar.len());
-        bar.extend(std::iter::repeat_n(letter, missing));
-    }
-    plain(bar)
+    // The stage in the middle of each part of the bar.
+    let letter = |part: u8| {
+        let middle = (f64::from(part) + 0.5) / f64::from(BAR_WIDTH) * whole;
+        let mut until = 0.0;
+        let stage = parts.iter().find(|(_, seconds)| {
+            until += seconds.max(0.0);
+            until >= middle
+        });
+        stage.map(|(letter, _)| *letter)
+    };
+    plain((0..BAR_WIDTH).filter_map(letter).collect::<String>())
 }
 
 fn phase(stream: &Stream, _: &Context) -> Piece {
