@@ -119,7 +119,7 @@ pub struct Usage {
     /// Whether another number of the same report contradicts `output`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub output_in_doubt: bool,
-    /// Cost of the call that the provider or a gateway reports, in [`TICKS_PER_USD`].
+    /// Cost of the call that the provider or a gateway reports, in ticks of 10⁻¹⁰ US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ticks: Option<u64>,
 }

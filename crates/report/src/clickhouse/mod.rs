@@ -21,7 +21,7 @@ const MAX_EXACT_CALLS: u64 = 1_000_000;
 /// Result of [`counts`].
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Counts {
-    /// Stored calls that match, counted up to one more than [`Rows::MAX_ROWS`].
+    /// Stored calls that match, counted up to one more than the number that is read from raw rows.
     pub calls: u64,
     /// Start of the oldest stored call, in seconds since 1970; 0 without calls.
     pub oldest: u64,

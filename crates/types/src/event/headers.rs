@@ -140,7 +140,7 @@ impl Headers {
         self.number("x-stainless-retry-count")
     }
 
-    /// Returns a number of attempts. More than [`MAX_ATTEMPTS`] are no count of any client.
+    /// Returns a number of attempts. A number that no client reaches is ignored.
     pub fn number(&self, name: &str) -> Option<u32> {
         self.get(name)?.trim().parse().ok().filter(|number| *number <= MAX_ATTEMPTS)
     }
