@@ -23,7 +23,7 @@ use crate::frame::scan::Scanner;
 use path::Matches;
 use seen_keys::SeenKeys;
 use state::{Level, LevelKind, ParserState};
-use text::{Decoder, Progress};
+use text::{Decoder, Progress, TextLength};
 use tokengauge_types::label::MAX_NAME_BYTES;
 
 /// Maximum depth of a value that is passed on. A path has at most eight steps. Wrappers, and lists around the root, add
@@ -317,7 +317,7 @@ impl<F: Copy> JsonScanner<F> {
 
     fn read_key<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let key = &mut self.key;
-        match self.text.push(rest, &mut |piece| key.push(piece, MAX_KEY_BYTES)) {
+        match self.text.push(rest, &mut |piece: &str| key.push(piece, MAX_KEY_BYTES)) {
             Progress::More => b"",
             Progress::Bad => self.malformed(),
             Progress::Closed(after) => {
@@ -340,14 +340,14 @@ impl<F: Copy> JsonScanner<F> {
     fn read_text<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
         let mut text = std::mem::take(&mut self.text);
         let progress = if self.reads_only_length() {
-            let mut length = 0;
-            let progress = text.push(rest, &mut |piece| length += piece.len());
-            if length > 0 {
-                self.emit(Value::TextLength(length), out);
+            let mut length = TextLength::default();
+            let progress = text.push(rest, &mut length);
+            if length.0 > 0 {
+                self.emit(Value::TextLength(length.0), out);
             }
             progress
         } else {
-            text.push(rest, &mut |piece| self.piece(piece, out))
+            text.push(rest, &mut |piece: &str| self.piece(piece, out))
         };
         self.text = text;
         match progress {

@@ -17,6 +17,38 @@ pub enum Progress<'a> {
     Bad,
 }
 
+/// Receives decoded text in pieces that are never empty.
+pub trait TextSink {
+    /// Whether [`add_length`](Self::add_length) can replace the text, so that ASCII needs no validation.
+    const ONLY_LENGTH: bool = false;
+
+    fn text(&mut self, piece: &str);
+
+    fn add_length(&mut self, _bytes: usize) {}
+}
+
+impl<F: FnMut(&str)> TextSink for F {
+    fn text(&mut self, piece: &str) {
+        self(piece);
+    }
+}
+
+/// The length of the text in bytes.
+#[derive(Debug, Default)]
+pub struct TextLength(pub usize);
+
+impl TextSink for TextLength {
+    const ONLY_LENGTH: bool = true;
+
+    fn text(&mut self, piece: &str) {
+        self.0 += piece.len();
+    }
+
+    fn add_length(&mut self, bytes: usize) {
+        self.0 += bytes;
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// The first bytes of an incomplete character.
@@ -44,7 +76,7 @@ impl Decoder {
     }
 
     /// Decodes bytes inside a string. Passes the decoded text to `out` in pieces that are never empty.
-    pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(&str)) -> Progress<'a> {
+    pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl TextSink) -> Progress<'a> {
         let mut rest = bytes;
         loop {
             if let Escape::No = self.escape {
@@ -73,7 +105,7 @@ impl Decoder {
     }
 
     /// Processes one byte of an escape. Returns `None` if the escape is not valid.
-    fn push_escaped(&mut self, byte: u8, out: &mut impl FnMut(&str)) -> Option<()> {
+    fn push_escaped(&mut self, byte: u8, out: &mut impl TextSink) -> Option<()> {
         if let Escape::Unicode { digits, unit } = self.escape {
             let digit = u16::try_from(char::from(byte).to_digit(16)?).ok()?;
             let unit = unit << 4 | digit;
@@ -103,34 +135,37 @@ impl Decoder {
             _ => return None,
         };
         self.end_surrogate(out);
-        out(text);
+        out.text(text);
         Some(())
     }
 
     /// Processes one UTF-16 code unit of an escape.
-    fn push_code_unit(&mut self, unit: u16, out: &mut impl FnMut(&str)) {
+    fn push_code_unit(&mut self, unit: u16, out: &mut impl TextSink) {
         if let Some(high) = self.high_surrogate {
             let pair = char::decode_utf16([high, unit]).next();
             if let Some(Ok(character)) = pair {
                 self.high_surrogate = None;
-                out(character.encode_utf8(&mut [0; 4]));
+                out.text(character.encode_utf8(&mut [0; 4]));
                 return;
             }
         }
         self.end_surrogate(out);
         match char::from_u32(u32::from(unit)) {
-            Some(character) => out(character.encode_utf8(&mut [0; 4])),
+            Some(character) => out.text(character.encode_utf8(&mut [0; 4])),
             None if unit < 0xDC00 => self.high_surrogate = Some(unit),
             None => self.replace(out),
         }
     }
 
     /// Decodes bytes that contain no escapes.
-    pub fn push_unescaped(&mut self, run: &[u8], out: &mut impl FnMut(&str)) {
+    pub fn push_unescaped<S: TextSink>(&mut self, run: &[u8], out: &mut S) {
         if run.is_empty() {
             return;
         }
         self.end_surrogate(out);
+        if S::ONLY_LENGTH && self.partial.is_empty() && run.is_ascii() {
+            return out.add_length(run.len());
+        }
         let mut rest = run;
         while !self.partial.is_empty() {
             let Some((byte, after)) = rest.split_first() else {
@@ -139,7 +174,7 @@ impl Decoder {
             self.partial.push(*byte);
             match std::str::from_utf8(&self.partial) {
                 Ok(text) => {
-                    out(text);
+                    out.text(text);
                     self.partial = Vec::new();
                 }
                 Err(error) if error.error_len().is_none() => {}
@@ -154,7 +189,7 @@ impl Decoder {
         loop {
             let error = match std::str::from_utf8(rest) {
                 Ok("") => return,
-                Ok(text) => return out(text),
+                Ok(text) => return out.text(text),
                 Err(error) => error,
             };
             let (valid, invalid) =
@@ -170,30 +205,30 @@ impl Decoder {
     }
 
     /// Replaces a character that remained incomplete.
-    pub fn end_partial(&mut self, out: &mut impl FnMut(&str)) {
+    pub fn end_partial(&mut self, out: &mut impl TextSink) {
         if !self.partial.is_empty() {
             self.partial = Vec::new();
             self.replace(out);
         }
     }
 
-    fn end_surrogate(&mut self, out: &mut impl FnMut(&str)) {
+    fn end_surrogate(&mut self, out: &mut impl TextSink) {
         if self.high_surrogate.take().is_some() {
             self.replace(out);
         }
     }
 
-    fn replace(&mut self, out: &mut impl FnMut(&str)) {
+    fn replace(&mut self, out: &mut impl TextSink) {
         self.lossy = true;
-        out(REPLACEMENT);
+        out.text(REPLACEMENT);
     }
 }
 
 /// Passes on bytes that are known to be valid UTF-8.
-fn emit(valid: &[u8], out: &mut impl FnMut(&str)) {
+fn emit(valid: &[u8], out: &mut impl TextSink) {
     if let Ok(text) = std::str::from_utf8(valid)
         && !text.is_empty()
     {
-        out(text);
+        out.text(text);
     }
 }
