@@ -166,7 +166,7 @@ class Table:
 
     def __init__(self, bench):
         self.bench, self.rows, self.misses = bench, [], []
-        self.names = [name for name in ("relay", *PEERS, "before", "tokengauge") if any(name in reports for reports in [*bench.reports.values(), bench.extra["hold"]])]
+        self.names = [name for name in ("relay", *PEERS, "before", "tokengauge") if name == "tokengauge" or any(name in reports for reports in [*bench.reports.values(), bench.extra["hold"]])]
 
     def row(self, load, figure, rounds, budget=None, limit=None, is_steady=True):
         """`rounds` has the values of each proxy. `limit` takes the median of the relay and returns the largest value of tokengauge. In a quick
