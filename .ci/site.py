@@ -33,7 +33,7 @@ def order(name):
 
 def main(book, site, version):
     if not re.fullmatch(r"[0-9A-Za-z.-]+", version) or version.startswith("."):
-        sys.exit(f"'{version}' is no name of a folder: letters, digits, '.' and '-' are allowed")
+        sys.exit(f"'{version}' is not a valid folder name; letters, digits, '.' and '-' are allowed")
     shutil.rmtree(site / version, ignore_errors=True)
     shutil.copytree(book, site / version)
     names = sorted((path.parent.name for path in site.glob("*/index.html")), key=order)

@@ -7,7 +7,7 @@
 unit is started, the packages are upgraded and removed. systemd starts the unit in a copy of this machine's root. install.sh runs in a clean root against a local file server. The chart, and the image
 FILE in the format of `docker save`, are pushed to a local registry and installed from there.
 
-The check runs in a network namespace of its own. Needs Linux, root, dpkg, rpm, busybox and systemd-analyze; exit status 77 without root.
+The check runs in a separate network namespace. Needs Linux, root, dpkg, rpm, busybox and systemd-analyze; exit status 77 without root.
 """
 import argparse
 import contextlib

@@ -86,7 +86,7 @@ struct Prompts {
 
 impl Prompts {
     /// Returns the ids of a prompt's blocks. The complete blocks among its first `cached` tokens are those of the
-    /// previous prompt of the session, as far as that prompt has them.
+    /// previous prompt of the session, if that prompt has them.
     fn blocks(&mut self, session: u32, input: u64, cached: u64) -> Vec<u64> {
         let latest = self.latest.entry(session).or_default();
         let shared = usize::try_from(cached.min(input) / BLOCK).unwrap_or(usize::MAX);

@@ -260,7 +260,7 @@ impl RequestState {
 /// Returns the session in Anthropic's `metadata.user_id`: Claude Code writes `user_…_account_…_session_UUID`, and since
 /// 2026 an object in a string, with the key `session_id`. Another value is the id of a user.
 fn session_of_user(text: &str) -> Option<Cow<'_, str>> {
-    /// A value of another type is no session, and no error: providers accept any text.
+    /// A value of another type is ignored. It is not an error, because providers accept any text.
     #[derive(Deserialize)]
     struct User<'a> {
         #[serde(borrow)]

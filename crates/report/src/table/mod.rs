@@ -18,7 +18,7 @@ use crate::statistics::{Summary, ratio};
 #[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct Statistics {
     pub requests: u64,
-    /// Requests that are no repetition of another one: `attempts.resend_count` is 0 or unknown. Left out if the log has no
+    /// Requests that do not repeat another one: `attempts.resend_count` is 0 or unknown. Left out if the log has no
     /// such count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,

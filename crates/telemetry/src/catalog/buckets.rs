@@ -2,7 +2,7 @@
 //!
 //! Quantities that are compared have the same bounds, because a percentile is exact only up to its bucket. With different
 //! bounds, the percentile of a part could exceed that of the whole. Metrics of the semantic conventions have these bounds,
-//! too, although the conventions recommend others: each convention recommends bounds of its own.
+//! too, although the conventions recommend others: each convention recommends different bounds.
 //!
 //! Bounds of own metrics are never integers, because the label of an integer bound depends on the path: a scrape has
 //! `le="1.0"`, and Prometheus' OTLP receiver writes `le="1"`.

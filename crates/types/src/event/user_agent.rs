@@ -16,7 +16,7 @@ pub struct UserAgent<'a> {
 }
 
 impl<'a> UserAgent<'a> {
-    /// Returns `None` if the first word is no name of a product.
+    /// Returns `None` if the first word is not the name of a product.
     ///
     /// The first word is the product and its version: `claude-cli/2.1.86 (external, cli)`. Gemini CLI appends the model:
     /// `GeminiCLI/0.9.0/gemini-2.5-pro (linux; x64)`. The SDKs of OpenAI and Anthropic write a language between the
