@@ -5,7 +5,8 @@
                 [--only hold,idle,viewers,LOAD,…] [--out FILE.json]
 
 Starts a scripted backend, an OTLP receiver, the relay with two threads, and tokengauge with default settings that exports metrics and all spans.
-nginx, HAProxy and Envoy are measured in the same rounds if they are on PATH, without telemetry; `--peers ""` omits them.
+nginx, HAProxy and Envoy are measured in the same rounds if they are on PATH, without telemetry; `--peers ""` omits them. `--peers envoy,envoy-ai,envoy-ext-proc`
+compares Envoy alone, with its AI filter, and with a copy of the traffic to `tokengauge ext-proc`.
 Each round starts all programs again and begins with another proxy. Clients compare every byte of every response with the bytes that the backend
 sent. Prints a table with the medians of all rounds, and the range of the ratios in single rounds. Uses only the standard library.
 
@@ -22,8 +23,8 @@ import sys
 import threading
 import time
 
-from overhead_loads import LOADS, PROMPT_DIFFERENCE_KB, PROMPTS, Values, added_us, cpu_us, ratios
-from overhead_programs import PEERS, SETUPS, Programs, installed_peers, text
+from overhead_loads import LOADS, PROMPT_DIFFERENCE_KB, PROMPTS, Values, added_us, cpu_us, per_unit_us, ratios
+from overhead_programs import ENVOY_WITH, PEERS, SETUPS, Programs, installed_peers, is_installed, text
 
 # A miss by this factor is not the noise of one short round, even if other programs use the machine.
 FAR = 4
@@ -166,7 +167,7 @@ class Table:
 
     def __init__(self, bench):
         self.bench, self.rows, self.misses = bench, [], []
-        self.names = [name for name in ("relay", *PEERS, "before", "tokengauge") if name == "tokengauge" or any(name in reports for reports in [*bench.reports.values(), bench.extra["hold"]])]
+        self.names = [name for name in ("relay", *PEERS, *ENVOY_WITH, "before", "tokengauge") if name == "tokengauge" or any(name in reports for reports in [*bench.reports.values(), bench.extra["hold"]])]
 
     def row(self, load, figure, rounds, budget=None, limit=None, is_steady=True):
         """`rounds` has the values of each proxy. `limit` takes the median of the relay and returns the largest value of tokengauge. In a quick
@@ -192,6 +193,10 @@ class Table:
                 is_first = source == "scheduled_s"
                 budget = f"{kind.budget} ×" if kind.budget and is_first else None
                 self.row(kind.label, f"{what}, µs per {kind.unit}", rounds, budget, budget and (lambda relay, kind=kind: kind.budget * relay))
+            beside = {name: [per_unit_us(report, load, report["beside_cpu"]["scheduled_s"]) for report in reports[name]]
+                      for name in ENVOY_WITH if name in reports and reports[name][0]["beside_cpu"]}
+            if beside:
+                self.row(kind.label, f"of it tokengauge ext-proc, µs per {kind.unit}", beside)
             if missed := sum(report["unobserved"] for report in reports["tokengauge"]):
                 self.row(kind.label, "requests observed in part", {"tokengauge": [missed]}, "0", lambda _: 0, is_steady=False)
             if kind.timed:
@@ -258,8 +263,10 @@ def arguments():
         args.peers = [] if args.quick else installed_peers()
     else:
         args.peers = [name for name in args.peers.split(",") if name]
-    if unknown := set(args.peers) - set(installed_peers()):
-        cli.error(f"--peers: not installed: {', '.join(sorted(unknown))}")
+    if unknown := set(args.peers) - {*PEERS, *ENVOY_WITH}:
+        cli.error(f"--peers: unknown {', '.join(sorted(unknown))}; known: {', '.join([*PEERS, *ENVOY_WITH])}")
+    if missing := [name for name in args.peers if not is_installed(name)]:
+        cli.error(f"--peers: not installed: {', '.join(missing)}")
     args.parts, args.loads = [part for part in parts if part in only], [load for load in LOADS if load in only]
     args.rounds = 1 if args.quick else args.rounds
     args.lab, args.binary, args.before = (path and path.resolve() for path in (args.lab, args.binary, args.before))

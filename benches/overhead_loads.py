@@ -69,10 +69,13 @@ PROMPT_DIFFERENCE_KB = 280
 
 
 def cpu_us(report, load, source="scheduled_s"):
-    """Returns the CPU time per chunk or request in µs, or None if nothing was measured."""
+    """Returns the CPU time per chunk or request in µs, including that of a process beside the proxy, or None if nothing was measured."""
+    parts = [cpu for cpu in (report["cpu"], report.get("beside_cpu")) if cpu]
+    return per_unit_us(report, load, sum(cpu["user_s"] + cpu["system_s"] if source == "ticks" else cpu[source] for cpu in parts))
+
+
+def per_unit_us(report, load, seconds):
     count = report[LOADS[load].unit + "s"]
-    cpu = report["cpu"]
-    seconds = cpu["user_s"] + cpu["system_s"] if source == "ticks" else cpu[source]
     return seconds * 1e6 / count if count else None
 
 

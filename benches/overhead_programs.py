@@ -17,12 +17,14 @@ PEERS = {
     "haproxy": ("haproxy.cfg", ["-db", "-f", "$config"]),
     "envoy": ("envoy.yaml", ["--concurrency", "2", "--disable-hot-restart", "-l", "error", "-c", "$config"]),
 }
+# Envoy with its own AI filter, and with a copy of the traffic to `tokengauge ext-proc`. Measured only if they are named.
+ENVOY_WITH = ("envoy-ai", "envoy-ext-proc")
 # What client and upstream speak. `without` lists the peers that cannot speak it.
 SETUPS = {
     "http1": {"http2_clients": False, "tls": False, "http2": False, "without": ()},
-    "http2-clients": {"http2_clients": True, "tls": False, "http2": False, "without": ()},
-    "tls": {"http2_clients": False, "tls": True, "http2": False, "without": ()},
-    "tls-http2": {"http2_clients": False, "tls": True, "http2": True, "without": ("nginx",)},
+    "http2-clients": {"http2_clients": True, "tls": False, "http2": False, "without": ENVOY_WITH},
+    "tls": {"http2_clients": False, "tls": True, "http2": False, "without": ENVOY_WITH},
+    "tls-http2": {"http2_clients": False, "tls": True, "http2": True, "without": ("nginx", *ENVOY_WITH)},
 }
 ENVOY_TLS = """\
       transport_socket:
@@ -40,10 +42,65 @@ ENVOY_HTTP2 = """\
           "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
           explicit_http_config: { http2_protocol_options: {} }
 """
+# As in deploy/envoy/envoy.yaml.
+EXT_PROC = """\
+                  - name: envoy.filters.http.ext_proc
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor
+                      grpc_service: { envoy_grpc: { cluster_name: tokengauge } }
+                      observability_mode: true
+                      failure_mode_allow: true
+                      deferred_close_timeout: 2s
+                      processing_mode:
+                        request_header_mode: SEND
+                        request_body_mode: STREAMED
+                        request_trailer_mode: SEND
+                        response_header_mode: SEND
+                        response_body_mode: STREAMED
+                        response_trailer_mode: SEND
+                      request_attributes: [xds.route_name, xds.cluster_name, source.address, request.protocol]
+                      response_attributes: [response.flags, response.code_details]
+"""
+ACCESS_LOG = """\
+                access_log:
+                  - name: envoy.access_loggers.http_grpc
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig
+                      common_config:
+                        log_name: tokengauge
+                        transport_api_version: V3
+                        grpc_service: { envoy_grpc: { cluster_name: tokengauge } }
+                        buffer_flush_interval: 0.5s
+"""
+EXT_PROC_CLUSTER = """\
+    - name: tokengauge
+      type: STATIC
+      connect_timeout: 10s
+      circuit_breakers: { thresholds: [{ max_connections: 16000, max_pending_requests: 16000, max_requests: 16000 }] }
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          explicit_http_config: { http2_protocol_options: {} }
+      load_assignment:
+        cluster_name: tokengauge
+        endpoints:
+          - lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: $PORT } } } }]
+"""
+AI_FILTER = """\
+                  - name: envoy.filters.http.ai_protocol_manager
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.ai_protocol_manager.v3.AiProtocolManager
+                      response_handling: { token_usage: { include_unconfigured_routes: true } }
+"""
 
 
 def installed_peers():
+    """Returns the peers that are measured unless others are named."""
     return [name for name in PEERS if shutil.which(name)]
+
+
+def is_installed(name):
+    return bool(shutil.which("envoy" if name in ENVOY_WITH else name))
 
 
 def free_port():
@@ -60,7 +117,7 @@ class Programs:
     """The running programs of one setup. `proxies` has the port and the process of each proxy by its name, in the order of the table."""
 
     def __init__(self, setup, args):
-        self.args, self.setup, self.started, self.proxies = args, SETUPS[setup], [], {}
+        self.args, self.setup, self.started, self.proxies, self.beside = args, SETUPS[setup], [], {}, {}
         self.directory = tempfile.TemporaryDirectory(prefix="overhead-")
         self.folder = pathlib.Path(self.directory.name)
         self.certificate = self.folder / "certificate.pem"
@@ -105,7 +162,8 @@ class Programs:
         if name == "direct":
             return self.target(self.upstream, self.setup["http2"], self.scheme)
         port, process = self.proxies[name]
-        return [*self.target(port, self.setup["http2_clients"], "http"), "--process", str(process.pid)]
+        beside = ["--beside", str(self.beside[name].pid)] if name in self.beside else []
+        return [*self.target(port, self.setup["http2_clients"], "http"), "--process", str(process.pid), *beside]
 
     def tokengauge(self, name, binary, admin):
         port, config = free_port(), self.folder / f"{name}.yaml"
@@ -116,24 +174,39 @@ class Programs:
             upstream |= {"protocol": "http2"}
         # JSON is YAML.
         config.write_text(json.dumps({"version": 1, "upstreams": {"model": upstream}}))
-        env = dict(os.environ, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{self.sink}", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
-                   OTEL_TRACES_SAMPLER=self.args.sampler)
-        self.proxy(name, port, [binary, "run", "--config", config, "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"], env, [admin])
+        listen = ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"]
+        self.proxy(name, port, [binary, "run", "--config", config, *listen], self.export(), [admin])
+
+    def export(self):
+        """Returns the environment in which tokengauge exports metrics and spans."""
+        return dict(os.environ, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{self.sink}", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+                    OTEL_TRACES_SAMPLER=self.args.sampler)
 
     def peer(self, name):
-        template, arguments = PEERS[name]
-        port, config = free_port(), self.folder / template
+        program = "envoy" if name in ENVOY_WITH else name
+        template, arguments = PEERS[program]
+        port, config = free_port(), self.folder / f"{name}-{template}"
         http2, tls, upstream_http2 = self.setup["http2_clients"], self.setup["tls"], self.setup["http2"]
         protocol = "h2" if upstream_http2 else "http/1.1"
         names = {"folder": self.folder, "config": config, "listen": port, "upstream": self.upstream, "scheme": self.scheme, "certificate": self.certificate}
-        names["http2"] = {"nginx": " http2", "haproxy": " proto h2", "envoy": ""}[name] if http2 else ""
+        names["http2"] = {"nginx": " http2", "haproxy": " proto h2", "envoy": ""}[program] if http2 else ""
         names["tls"] = ""
         if tls and name == "haproxy":
             names["tls"] = f" ssl verify required verifyhost localhost ca-file {self.certificate} alpn {protocol}"
         if tls and name == "envoy":
             names["tls"] = ENVOY_TLS.format(certificate=self.certificate, protocol=protocol) + (ENVOY_HTTP2 if upstream_http2 else "")
+        names |= {"request_id": "false", "access_log": "", "filters": AI_FILTER if name == "envoy-ai" else "", "clusters": ""}
+        if name == "envoy-ext-proc":
+            names |= {"request_id": "true", "access_log": ACCESS_LOG, "filters": EXT_PROC, "clusters": self.ext_proc(name)}
         config.write_text(string.Template((CONFIGURATIONS / template).read_text()).safe_substitute(names))
-        self.proxy(name, port, [name, *(string.Template(it).substitute(names) for it in arguments)])
+        self.proxy(name, port, [program, *(string.Template(it).substitute(names) for it in arguments)])
+
+    def ext_proc(self, name):
+        """Starts tokengauge beside Envoy. Returns the configuration of Envoy's cluster."""
+        port, admin = free_port(), free_port()
+        command = [self.args.binary, "ext-proc", "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"]
+        self.beside[name] = self.start(f"{name}-tokengauge", command, [port, admin], self.export())
+        return EXT_PROC_CLUSTER.replace("$PORT", str(port))
 
     def proxy(self, name, port, command, env=None, others=()):
         self.proxies[name] = (port, self.start(name, command, [port, *others], env))

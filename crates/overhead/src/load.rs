@@ -43,6 +43,9 @@ pub struct Args {
     /// Process whose CPU time and memory are measured, with its descendants
     #[arg(long)]
     process: Option<u32>,
+    /// Another process whose CPU time is measured, for example one that gets a copy of the traffic
+    #[arg(long)]
+    beside: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -57,6 +60,7 @@ pub struct Report {
     first_chunk: Option<Summary>,
     total: Option<Summary>,
     cpu: Option<Cpu>,
+    beside_cpu: Option<Cpu>,
     memory: Option<Memory>,
     driver_cpu: Cpu,
     mismatches: u64,
@@ -83,6 +87,7 @@ pub async fn run(args: Args) -> anyhow::Result<Report> {
 struct Measured {
     seconds: f64,
     cpu: Option<Cpu>,
+    beside_cpu: Option<Cpu>,
     memory: Option<Memory>,
     driver_cpu: Cpu,
 }
@@ -90,17 +95,21 @@ struct Measured {
 async fn measure(args: &Args, clients: &Clients) -> Measured {
     let own = std::process::id();
     tokio::time::sleep(Duration::from_secs_f64(args.warm_up)).await;
-    let (cpu, driver_cpu) = (args.process.map(process::cpu), process::cpu(own));
+    let used = |process: Option<u32>| process.map(process::cpu);
+    let (cpu, beside_cpu, driver_cpu) = (used(args.process), used(args.beside), process::cpu(own));
     let start = tokio::time::Instant::now();
     clients.is_measuring.set(true);
     tokio::time::sleep(Duration::from_secs_f64(args.seconds)).await;
     clients.is_measuring.set(false);
     let seconds = start.elapsed().as_secs_f64();
-    let cpu = args.process.zip(cpu).map(|(process, before)| process::cpu(process) - before);
+    let since = |process: Option<u32>, before: Option<Cpu>| {
+        process.zip(before).map(|(process, before)| process::cpu(process) - before)
+    };
+    let (cpu, beside_cpu) = (since(args.process, cpu), since(args.beside, beside_cpu));
     let driver_cpu = process::cpu(own) - driver_cpu;
     let memory = args.process.map(process::memory);
     clients.is_stopped.set(true);
-    Measured { seconds, cpu, memory, driver_cpu }
+    Measured { seconds, cpu, beside_cpu, memory, driver_cpu }
 }
 
 impl Measured {
@@ -116,6 +125,7 @@ impl Measured {
             first_chunk: tally.first_chunk.summary(),
             total: tally.total.summary(),
             cpu: self.cpu,
+            beside_cpu: self.beside_cpu,
             memory: self.memory,
             driver_cpu: self.driver_cpu,
             mismatches: clients.mismatches.get(),
