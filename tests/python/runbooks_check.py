@@ -15,6 +15,7 @@ import itertools
 import json
 import pathlib
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -67,8 +68,10 @@ INCIDENTS = (
 
 
 class Link:
-    """A TCP relay to the backend. `slow` accepts so few connections that the kernel drops further SYNs, which clients repeat after 1 s. `closed` refuses
-    connections."""
+    """A TCP relay to the backend. `slow` lets the kernel drop SYNs for nearly half of the time, which clients repeat after 1 s. `closed` refuses connections."""
+
+    # Seconds of each phase of `slow`. A SYN that the first phase drops is repeated in the second one.
+    DROPPING, OPEN = 0.9, 1.1
 
     def __init__(self, target, loop):
         self.target, self.loop, self.mode = target, loop, "healthy"
@@ -83,8 +86,6 @@ class Link:
 
     def change(self, mode):
         self.mode = mode
-        if mode == "slow":
-            self.listener.listen(0)
         if mode == "closed":
             # `shutdown` wakes the thread that accepts.
             self.listener.shutdown(socket.SHUT_RDWR)
@@ -92,13 +93,30 @@ class Link:
 
     def accept(self):
         while self.mode != "closed":
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            self.loop.call_soon_threadsafe(self.start_relay, connection)
             if self.mode == "slow":
-                time.sleep(0.5)
+                self.drop_for(self.DROPPING)
+            self.accept_for(self.OPEN)
+
+    def accept_for(self, seconds):
+        until = time.monotonic() + seconds
+        try:
+            while (left := until - time.monotonic()) > 0:
+                if select.select([self.listener], [], [], left)[0]:
+                    connection, _ = self.listener.accept()
+                    self.loop.call_soon_threadsafe(self.start_relay, connection)
+        except (OSError, ValueError):
+            self.mode = "closed"  # The listener was closed.
+
+    def drop_for(self, seconds):
+        """Fills the queue of connections that wait for `accept`."""
+        self.listener.listen(0)
+        fillers = [socket.socket() for _ in range(2)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", self.port))
+        time.sleep(seconds)
+        for filler in fillers:
+            filler.close()
 
     def start_relay(self, connection):
         relay = self.loop.create_task(self.relay(connection))
