@@ -177,8 +177,11 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
             headers.remove(name);
         }
     }
-    for name in HOP_BY_HOP {
-        headers.remove(name);
+    // A search in the few received names costs less than hashing each hop-by-hop name.
+    for name in &HOP_BY_HOP {
+        if headers.keys().any(|received| received == name) {
+            headers.remove(name);
+        }
     }
     if headers.contains_key(header::TE) {
         let trailers =

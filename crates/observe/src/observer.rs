@@ -248,8 +248,8 @@ impl SharedObserver {
                 }
             }
             let swept = self.sweep();
-            // The count is read after the drain. If it is 0, the next request that opens wakes this thread.
-            let is_idle = self.channel.open_exchanges() == 0;
+            // After the drain, so that no event of an ended request waits for a whole second.
+            let is_idle = self.channel.begin_idle();
             let now = clock::now();
             due = if is_idle { now + IDLE_INTERVAL } else { now.max(swept + SWEEP_INTERVAL) };
             let pause = due.since(now);

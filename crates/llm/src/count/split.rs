@@ -60,6 +60,7 @@ impl OpenPiece {
 
     /// Reads the new part of `text`, which begins with the piece. Returns the end of the piece if later text cannot
     /// change it. The next piece starts at this end, and a few bytes after the end are read again.
+    #[inline]
     pub fn read_on(&mut self, splitter: &Splitter, text: &[u8]) -> Option<usize> {
         // Local variables stay in registers.
         let Self { mut step, mut end, mut drops_last, read } = *self;

@@ -40,6 +40,9 @@ pub struct RateLimit {
 /// that is present applies.
 type HeaderNames = &'static [(&'static str, &'static str)];
 
+/// How the names of all headers with limits begin.
+const PREFIXES: [&str; 4] = ["x-ratelimit-", "anthropic-ratelimit-", "ratelimit-", "x-tokenlimit-"];
+
 const REQUESTS: HeaderNames = &[
     ("x-ratelimit-", "-requests"),
     ("anthropic-ratelimit-requests-", ""),
@@ -58,29 +61,27 @@ impl RateLimits {
     /// Reads the limits. Returns `None` if no header reports a limit. `now` is the time since 1970, which is subtracted
     /// from absolute reset times.
     pub fn read(headers: &Headers, now: Duration) -> Option<Self> {
-        // Most self-hosted engines report no limit. One look at each header avoids the search for every name.
-        if !headers.iter().any(|(name, _)| name.contains("limit-")) {
-            return None;
-        }
+        let is_limit = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        let limits: Vec<_> = headers.iter().filter(|(name, _)| is_limit(name)).collect();
         let limits = Self {
-            requests: RateLimit::read(REQUESTS, headers, now),
-            tokens: RateLimit::read(TOKENS, headers, now),
-            input_tokens: RateLimit::read(INPUT_TOKENS, headers, now),
-            output_tokens: RateLimit::read(OUTPUT_TOKENS, headers, now),
+            requests: RateLimit::read(REQUESTS, &limits, now),
+            tokens: RateLimit::read(TOKENS, &limits, now),
+            input_tokens: RateLimit::read(INPUT_TOKENS, &limits, now),
+            output_tokens: RateLimit::read(OUTPUT_TOKENS, &limits, now),
         };
         (limits != Self::default()).then_some(limits)
     }
 }
 
 impl RateLimit {
-    fn read(names: HeaderNames, headers: &Headers, now: Duration) -> Self {
+    fn read(names: HeaderNames, headers: &[(&str, &str)], now: Duration) -> Self {
         let first = |kind: &str| {
             names.iter().find_map(|(before, after)| {
                 let is_named = |name: &str| {
                     name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after))
                         == Some(kind)
                 };
-                headers.iter().find_map(|(name, value)| is_named(name).then_some(value))
+                headers.iter().find_map(|(name, value)| is_named(name).then_some(*value))
             })
         };
         Self {

@@ -97,6 +97,8 @@ pub struct ObservationChannel {
     shards: Vec<CachePadded<Mutex<Shard>>>,
     counters: CachePadded<Counters>,
     is_shutting_down: AtomicBool,
+    /// Whether the observer pauses until the first event that [`note_progress`](Self::note_progress) reports.
+    is_idle: AtomicBool,
     muted: Mutex<MutedResults>,
     observer: Mutex<Option<Thread>>,
 }
@@ -137,9 +139,7 @@ impl ObservationChannel {
         let counters = &self.counters;
         let id = ExchangeId(counters.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
         let observer = RequestObserver::open(Arc::clone(self), id, open, at);
-        if counters.open.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.wake();
-        }
+        counters.open.fetch_add(1, Ordering::SeqCst);
         observer
     }
 
@@ -168,9 +168,30 @@ impl ObservationChannel {
         }
     }
 
+    /// Announces that the observer will pause until the next request. Returns `false` if a request is open, so that the
+    /// observer must look at it soon.
+    pub fn begin_idle(&self) -> bool {
+        // Sequentially consistent, as in `open` and `note_progress`: either the request is seen here, or its progress
+        // ends the pause.
+        self.is_idle.store(true, Ordering::SeqCst);
+        let is_idle = self.counters.open.load(Ordering::SeqCst) == 0;
+        if !is_idle {
+            self.is_idle.store(false, Ordering::Relaxed);
+        }
+        is_idle
+    }
+
+    /// Ends the pause of an idle observer. Called after the request was written to the upstream, because the observer
+    /// would otherwise take a core while the request is on its way.
+    fn note_progress(&self) {
+        if self.is_idle.load(Ordering::SeqCst) && self.is_idle.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
     /// Pauses the observer thread for at most `timeout`. Returns earlier in three cases: a buffer has 512 KiB of
-    /// data or is half full, a request begins while no other is open, or [`wake`](Self::wake) is called. May also return
-    /// for no reason.
+    /// data or is half full, the first request after [`begin_idle`](Self::begin_idle) was written to the upstream, or
+    /// [`wake`](Self::wake) is called. May also return for no reason.
     ///
     /// The first call registers the calling thread and returns at once, so that no earlier event is missed.
     pub fn park(&self, timeout: Duration) {

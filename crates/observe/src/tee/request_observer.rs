@@ -128,6 +128,12 @@ impl RequestObserver {
         }
     }
 
+    /// Reports the same after the body was written to the socket, and wakes an idle observer.
+    pub(super) fn request_written(&self, at: MonotonicInstant) {
+        self.request_end(at);
+        self.0.channel.note_progress();
+    }
+
     /// Returns whether the request body was sent completely.
     pub fn is_uploaded(&self) -> bool {
         self.0.uploaded.load(Ordering::Acquire)
@@ -137,6 +143,7 @@ impl RequestObserver {
     pub fn head(&self, at: MonotonicInstant, head: ResponseHead) {
         self.0.has_head.store(true, Ordering::Release);
         self.0.push(at, ObserverEvent::ResponseHead(Box::new(head)));
+        self.0.channel.note_progress();
     }
 
     /// Returns whether the response headers were reported.
@@ -252,6 +259,7 @@ impl SharedState {
             }
             open.fetch_sub(1, Ordering::AcqRel);
         }
+        self.channel.note_progress();
     }
 
     fn abandoned(&self) -> Ending {

@@ -413,20 +413,29 @@ fn observer(channel: &Arc<ObservationChannel>) -> (mpsc::Receiver<()>, thread::J
 }
 
 #[test]
-fn wakes_for_the_first_exchange_and_a_half_full_shard() {
+fn wakes_after_the_first_request_was_sent_and_for_a_half_full_shard() {
     let patience = Duration::from_secs(30);
     let channel = channel(64 * 1024);
     let (returns, parking) = observer(&channel);
     for _ in 0..2 {
         returns.recv_timeout(patience).expect("the first park only registers");
     }
+    assert!(channel.begin_idle());
     let first = open(&channel);
-    returns.recv_timeout(patience).expect("an exchange opened after none was");
-    let _second = open(&channel);
+    assert!(returns.try_recv().is_err(), "the request is not sent yet");
+    first.request_written(clock::now());
+    returns.recv_timeout(patience).expect("the request was sent");
+    assert!(!channel.begin_idle(), "a request is open");
+    let second = open(&channel);
+    second.request_written(clock::now());
     copy(&first, &vec![b'x'; 1024]);
     assert!(returns.try_recv().is_err(), "no chunk wakes it, nor a second exchange");
     copy(&first, &vec![b'x'; 16 * 1024]);
     returns.recv_timeout(patience).expect("its shard is half full");
+    drop((first, second));
+    assert!(channel.begin_idle());
+    drop(open(&channel));
+    returns.recv_timeout(patience).expect("a request ended that was never sent");
     drop(returns);
     channel.wake();
     parking.join().unwrap();

@@ -31,7 +31,7 @@ impl UploadFlush {
         {
             let observer = lock(&self.observer).take();
             if let Some(observer) = observer {
-                observer.request_end(clock::now());
+                observer.request_written(clock::now());
             }
         }
     }

@@ -2,8 +2,23 @@
 
 use crate::label::{Name, cleaned};
 
+/// Sorts names by length, so that a received name is compared only with names of its length.
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
+const fn sorted_by_length<const N: usize>(mut names: [&str; N]) -> [&str; N] {
+    let mut sorted = 1;
+    while sorted < N {
+        let mut at = sorted;
+        while at > 0 && names[at - 1].len() > names[at].len() {
+            names.swap(at - 1, at);
+            at -= 1;
+        }
+        sorted += 1;
+    }
+    names
+}
+
 /// Request headers that the observer may read. None of these headers can contain a credential.
-pub const REQUEST_HEADERS: [&str; 16] = [
+pub const REQUEST_HEADERS: [&str; 16] = sorted_by_length([
     "accept",
     "content-encoding",
     "content-type",
@@ -20,10 +35,10 @@ pub const REQUEST_HEADERS: [&str; 16] = [
     "x-amzn-trace-id",
     "openai-beta",
     "anthropic-version",
-];
+]);
 
 /// Response headers that the observer may read.
-pub const RESPONSE_HEADERS: [&str; 54] = [
+pub const RESPONSE_HEADERS: [&str; 54] = sorted_by_length([
     "anthropic-ratelimit-input-tokens-limit",
     "anthropic-ratelimit-input-tokens-remaining",
     "anthropic-ratelimit-input-tokens-reset",
@@ -78,7 +93,7 @@ pub const RESPONSE_HEADERS: [&str; 54] = [
     "ratelimit-limit",
     "ratelimit-remaining",
     "ratelimit-reset",
-];
+]);
 
 /// Maximum number of attempts that is plausible. SDKs and gateways give up after about 10.
 const MAX_ATTEMPTS: u32 = 1_000;
@@ -101,12 +116,14 @@ pub struct Headers {
 impl Headers {
     /// Selects the headers of `map` whose names are in `allowed`. For a repeated header, the first value is kept.
     ///
-    /// The outer loop runs over the received headers, because there are only about a dozen. Most comparisons with a
-    /// name in `allowed` end at the length of the name, which costs less than hashing every allowed name.
+    /// `allowed` is sorted by length.
     pub fn pick(map: &http::HeaderMap, allowed: &'static [&'static str]) -> Self {
         let mut picked = Self::default();
         for (name, value) in map {
-            let known = allowed.iter().find(|known| **known == name.as_str());
+            let name = name.as_str();
+            let first = allowed.partition_point(|known| known.len() < name.len());
+            let of_length = allowed.iter().skip(first).take_while(|it| it.len() == name.len());
+            let known = of_length.copied().find(|known| *known == name);
             let Some(known) = known.filter(|known| picked.get(known).is_none()) else {
                 continue;
             };

@@ -44,6 +44,9 @@ struct Index {
     elements: [u128; MAX_STEPS],
     /// For each depth, the rows whose path continues after this step.
     longer: [u128; MAX_STEPS],
+    /// For each depth, the rows whose step at this depth is the same as that of the row before. A format lists rows of one
+    /// object together, so that a key is compared once for all of them.
+    repeats: [u128; MAX_STEPS],
     /// Rows with a step that matches several keys (`a|b`).
     alternatives: u128,
     /// Rows whose value is delivered as text (`{}`).
@@ -62,6 +65,7 @@ impl Index {
         by_hash: [[0; BUCKETS]; MAX_STEPS],
         elements: [0; MAX_STEPS],
         longer: [0; MAX_STEPS],
+        repeats: [0; MAX_STEPS],
         alternatives: 0,
         as_text: 0,
         at_root: 0,
@@ -109,6 +113,28 @@ impl Index {
             self.at_root |= bit;
         } else {
             self.below_root |= bit;
+        }
+    }
+
+    /// Records the steps of `path`, which is the path of `row`, that are the same as those of the row before.
+    #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
+    const fn mark_repeats(&mut self, row: usize, before: &str, path: &str) {
+        let (before, path) = (before.as_bytes(), path.as_bytes());
+        let (mut step, mut start, mut start_before) = (0, 0, 0);
+        while step < MAX_STEPS && self.ends[row][step] != 0 && self.ends[row - 1][step] != 0 {
+            let (end, end_before) =
+                (self.ends[row][step] as usize, self.ends[row - 1][step] as usize);
+            let mut is_same = end - start == end_before - start_before;
+            let mut at = 0;
+            while is_same && at < end - start {
+                is_same = path[start + at] == before[start_before + at];
+                at += 1;
+            }
+            if is_same {
+                self.repeats[step] |= 1 << row;
+            }
+            (start, start_before) = (end + 1, end_before + 1);
+            step += 1;
         }
     }
 }
@@ -165,7 +191,7 @@ impl<F: Copy> Paths<F> {
     const fn indexed(mut self) -> Self {
         let (base, own) = (self.base.len(), self.own.len());
         self.index = Index::EMPTY;
-        let mut row = 0;
+        let (mut row, mut before) = (0, "");
         while row < base + own + self.errors.len() {
             let path = if row < base {
                 self.base[row].0
@@ -178,6 +204,10 @@ impl<F: Copy> Paths<F> {
             if row < base + own {
                 self.index.own |= 1 << row;
             }
+            if row > 0 {
+                self.index.mark_repeats(row, before, path);
+            }
+            before = path;
             row += 1;
         }
         self
@@ -199,16 +229,27 @@ impl<F: Copy> Paths<F> {
         let Some(by_hash) = self.index.by_hash.get(depth).filter(|_| !bytes.is_empty()) else {
             return found;
         };
-        let candidates = by_hash.get(hash(bytes, 0, bytes.len())).map_or(0, |rows| open & rows);
-        let has_key = |row: &usize| {
-            self.nth_step(*row, depth).is_some_and(|step| {
-                let has_alternatives = self.index.alternatives & 1 << row != 0;
-                let mut keys = step.as_bytes().split(|byte| *byte == b'|');
-                step == key || has_alternatives && keys.any(|known| known == key.as_bytes())
-            })
-        };
-        let rows = bits(candidates).filter(has_key).fold(0, |rows, row| rows | 1 << row);
+        let mut candidates = by_hash.get(hash(bytes, 0, bytes.len())).map_or(0, |rows| open & rows);
+        let repeats = self.index.repeats.get(depth).copied().unwrap_or(0);
+        let mut rows = 0;
+        while candidates != 0 {
+            let row = candidates.trailing_zeros();
+            let same = run(repeats, row);
+            if usize::try_from(row).is_ok_and(|row| self.has_key(row, depth, key)) {
+                rows |= candidates & same;
+            }
+            candidates &= !same;
+        }
         self.matches(rows, depth, found)
+    }
+
+    /// Returns whether the step at `depth` of a row's path is `key`, or has `key` as an alternative.
+    fn has_key(&self, row: usize, depth: usize, key: &str) -> bool {
+        self.nth_step(row, depth).is_some_and(|step| {
+            let has_alternatives = self.index.alternatives & 1 << row != 0;
+            let mut keys = step.as_bytes().split(|byte| *byte == b'|');
+            step == key || has_alternatives && keys.any(|known| known == key.as_bytes())
+        })
     }
 
     /// Returns the rows that match an element of `list`. `depth` is the number of steps from the root to the list.
@@ -284,6 +325,12 @@ impl Matches {
     pub const fn is_none(self) -> bool {
         self.open == 0 && self.ended == 0
     }
+}
+
+/// Returns the bits of `row` and of the rows directly after it that are in `repeats`.
+const fn run(repeats: u128, row: u32) -> u128 {
+    let later = (repeats >> row >> 1).trailing_ones();
+    (u128::MAX >> (u128::BITS - 1 - later)) << row
 }
 
 /// Returns the indices of the bits that are set.
