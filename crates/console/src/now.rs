@@ -21,7 +21,7 @@ pub struct Sums {
     pub errors: ErrorCounts,
     pub rate_limited: u64,
     pub credentials_rejected: u64,
-    pub queued: u64,
+    pub queue_depth: u64,
     pub output_tokens: u64,
     pub cost: f64,
     pub estimated_cost: f64,
@@ -38,7 +38,7 @@ impl Sums {
         self.errors.proxy += interval.errors.proxy;
         self.rate_limited += interval.rate_limited;
         self.credentials_rejected += interval.credentials_rejected;
-        self.queued += interval.queued;
+        self.queue_depth += interval.queue_depth;
         self.output_tokens += interval.output_tokens;
         self.cost += interval.cost;
         self.estimated_cost += interval.estimated_cost;
@@ -176,14 +176,17 @@ impl Reading {
 
     /// Returns the mean number of waiting requests at the ends of the intervals before the last
     /// `RECENT_INTERVALS`. `None` if the history covers no such interval.
-    pub fn queued_before_recent(&self, selects: impl Fn(&document::Group) -> bool) -> Option<f64> {
+    pub fn queue_depth_before_recent(
+        &self,
+        selects: impl Fn(&document::Group) -> bool,
+    ) -> Option<f64> {
         let end = (self.history.last_interval + 1).saturating_sub(RECENT_INTERVALS);
         let gap = self.history.gap_before_unix_ms.map_or(0, |ms| ms / 5_000 + 1);
         let start = self.history.first_interval.max(gap);
         let all = self.by_interval(selects);
-        let queued: u64 = all.range(start..end.max(start)).map(|(_, sums)| sums.queued).sum();
+        let depths: u64 = all.range(start..end.max(start)).map(|(_, sums)| sums.queue_depth).sum();
         let intervals = end.checked_sub(start).filter(|intervals| *intervals > 0)?;
-        Some(as_f64(queued) / as_f64(intervals))
+        Some(as_f64(depths) / as_f64(intervals))
     }
 
     fn by_interval(&self, selects: impl Fn(&document::Group) -> bool) -> BTreeMap<u64, Sums> {

@@ -185,7 +185,7 @@ pub struct Interval {
     pub itl: Histogram,
     pub rate: Histogram,
     pub in_flight: u64,
-    pub queued: u64,
+    pub queue_depth: u64,
     pub stalled: u64,
     pub cost: Option<f64>,
 }

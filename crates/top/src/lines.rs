@@ -76,7 +76,7 @@ fn model(model: &Model) -> String {
         dense(&rate(model.stream_output_tokens_per_second.p50)),
         dense(&seconds(model.time_to_first_token_seconds.p50)),
         dense(&seconds(model.time_to_first_token_seconds.p95)),
-        model.queued,
+        model.queue_depth,
         model.in_flight,
         dense(&rate(Some(model.requests_per_second))),
         dense(&percent(model.failed_share))

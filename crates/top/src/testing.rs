@@ -37,7 +37,7 @@ pub fn document(name: &str, ttft: &[f64], failed: u64) -> Value {
                 [9000, {"finished": finished, "errors": {"upstream": failed}, "output_tokens": 1200,
                     "ttft": Histogram::of(ttft.iter().copied()).json(),
                     "itl": Histogram::of([0.012, 0.025]).json(), "rate": Histogram::of(vec![78.9; ttft.len()]).json(),
-                    "in_flight": 4, "queued": 1, "stalled": 1, "cost": 0.02}]]},
+                    "in_flight": 4, "queue_depth": 1, "stalled": 1, "cost": 0.02}]]},
             {"id": 2, "provider": "anthropic", "model": "claude-sonnet", "route": "anthropic", "tenant": "team-a", "intervals": [
                 [8990, {"finished": 2, "output_tokens": 80}]]}]},
         "streams": [

@@ -78,7 +78,7 @@ fn queue(readings: &Readings, route: &RouteReading) -> Option<Finding> {
     let recent = Sums::recent(history, selects);
     // Requests that the route finishes in 2 s.
     let finished_soon = recent.finished / (RECENT_INTERVALS * 5 / 2);
-    let before = history.queued_before_recent(selects)?;
+    let before = history.queue_depth_before_recent(selects)?;
     if depth <= finished_soon || as_f64(depth) <= QUEUE_GROWTH * before {
         return None;
     }
@@ -89,7 +89,7 @@ fn queue(readings: &Readings, route: &RouteReading) -> Option<Finding> {
         text: format!(
             "route {name}: {depth} requests wait for a first token, {before:.0} in the minutes before"
         ),
-        since_unix_ms: history.bad_since(selects, |sums| Some(as_f64(sums.queued) > limit)),
+        since_unix_ms: history.bad_since(selects, |sums| Some(as_f64(sums.queue_depth) > limit)),
         runbook: "LLMQueueGrowing",
         view: "charts",
         filter: Filter { route: Some(name), ..Filter::default() },

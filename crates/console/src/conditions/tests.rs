@@ -190,7 +190,7 @@ fn a_queue_that_grows_is_a_condition_and_a_long_one_that_does_not_is_none() {
     let queued = |before, now| {
         let intervals = (LAST - 100..=LAST).map(move |number| {
             let queued = if number > LAST - 6 { now } else { before };
-            (number, Interval { queued, finished: 1, ..Interval::default() })
+            (number, Interval { queue_depth: queued, finished: 1, ..Interval::default() })
         });
         let mut readings = readings(intervals);
         readings.load.routes = vec![route(now)];

@@ -85,7 +85,7 @@ pub struct Interval {
     pub in_flight: u64,
     /// Calls that wait for a permit or for a first token at the end of the interval.
     #[serde(skip_serializing_if = "is_zero")]
-    pub queued: u64,
+    pub queue_depth: u64,
     /// Stalled streams at the end of the interval.
     #[serde(skip_serializing_if = "is_zero")]
     pub stalled: u64,

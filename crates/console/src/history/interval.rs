@@ -31,7 +31,7 @@ pub struct RecordedInterval {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Gauges {
     pub in_flight: u64,
-    pub queued: u64,
+    pub queue_depth: u64,
     pub stalled: u64,
 }
 
@@ -141,7 +141,7 @@ impl RecordedInterval {
     /// Replaces the gauges.
     pub const fn set_gauges(&mut self, gauges: Gauges) {
         self.counts.in_flight = gauges.in_flight;
-        self.counts.queued = gauges.queued;
+        self.counts.queue_depth = gauges.queue_depth;
         self.counts.stalled = gauges.stalled;
     }
 

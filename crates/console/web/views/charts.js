@@ -132,7 +132,7 @@ export class ChartsView extends Component {
       },
       {
         id: 'queue',
-        title: 'Queued in this process',
+        title: 'Queue depth',
         metric: 'queue_depth',
         format: count,
         integers: true,
@@ -140,7 +140,7 @@ export class ChartsView extends Component {
           label,
           colour,
           dash,
-          values: highestGauge(store, members, range, perBin, 'queued'),
+          values: highestGauge(store, members, range, perBin, 'queue_depth'),
         })),
       },
       {

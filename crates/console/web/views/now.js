@@ -27,7 +27,7 @@ function sparklines(store) {
     time_to_first_token_seconds: line((cell) => cell.percentile('ttft', 0.95)),
     inter_token_latency_seconds: line((cell) => cell.percentile('itl', 0.95)),
     in_flight: highestGauge(store, groups, range, perPoint, 'in_flight'),
-    queue_depth: highestGauge(store, groups, range, perPoint, 'queued'),
+    queue_depth: highestGauge(store, groups, range, perPoint, 'queue_depth'),
     stalled: highestGauge(store, groups, range, perPoint, 'stalled'),
     cost_per_hour: line((cell) => (cell.intervals.some((interval) => interval.cost) ? cell.rate('cost') * 3600 : null)),
     worst_burn_rate: Array.from({ length: range[1] - range[0] + 1 }, (_, index) => store.burnRates.get(range[0] + index) ?? null),
@@ -113,7 +113,7 @@ function Tiles({ store }) {
       note: `upstream ${percent(errors?.upstream)}, proxy ${percent(errors?.proxy)}, client ${percent(errors?.client)}`,
     })}
     ${tile('stalled', 'streams', count, { value: now.stalled, unit: 'streams', note: 'now' })}
-    ${tile('queue_depth', 'charts', count, { value: now.queue_depth, unit: 'requests', note: 'now; line: queued in this process' })}
+    ${tile('queue_depth', 'charts', count, { value: now.queue_depth, unit: 'requests', note: 'now' })}
     ${tile('worst_burn_rate', 'slos', number, burnRate(now.worst_burn_rate))}
     ${tile('stream_output_tokens_per_second', 'charts', number, {
       value: rate?.p50,

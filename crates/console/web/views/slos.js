@@ -56,6 +56,7 @@ function Slo({ slo, selected }) {
   const burning = rates.some(([, rate]) => rate > 1);
   const spent = slo.error_budget_remaining !== null && slo.error_budget_remaining <= 0;
   const part = slo.window_covered_seconds / slo.window_seconds;
+  const since = slo.window_covered_seconds < 3600 ? 'since the start' : 'of the last hour';
   return html`<article class="slo ${spent ? 'critical' : ''}" data-slo=${clean(slo.name, 80)} aria-current=${selected ? 'true' : null}>
     <section><h2><${Name} of=${slo.name} limit=${80} /></h2>
       <p>${clean(slo.sli, 40)}: ${threshold(slo)}, for ${percent(slo.target)} of the requests${scopeText(slo.scope)}</p>
@@ -65,7 +66,7 @@ function Slo({ slo, selected }) {
       <p>Window: ${age(slo.window_seconds)}, of which <strong>${age(Math.min(slo.window_covered_seconds, slo.window_seconds))}</strong> (${percent(Math.min(1, part))}) are covered.</p>
       <span class="meter thin" role="img" aria-label=${`${percent(Math.min(1, part))} of the window covered`}>
         <span style=${{ width: `${Math.min(100, part * 100)}%` }}></span></span>
-      <p>${spent ? html`<span class="burning">The budget is spent.</span>` : slo.time_to_exhaustion_seconds === null || slo.time_to_exhaustion_seconds === undefined ? 'The budget does not run out at the rate of the last hour.' : html`<span class="burning">The budget runs out in ${age(slo.time_to_exhaustion_seconds)} at the rate of the last hour.</span>`}</p>
+      <p>${spent ? html`<span class="burning">The budget is spent.</span>` : slo.time_to_exhaustion_seconds === null || slo.time_to_exhaustion_seconds === undefined ? `The budget does not run out at the rate ${since}.` : html`<span class="burning">The budget runs out in ${age(slo.time_to_exhaustion_seconds)} at the rate ${since}.</span>`}</p>
       <p class="note">${count(slo.good)} good, ${count(slo.bad)} bad, ${count(slo.excluded)} excluded since the start of the process</p></section>
     <section><h3>Burn rate${burning ? ' – above 1 uses the budget too fast' : ''} <${Info} metric="burn_rate" /></h3>
       <table><thead><tr><th scope="col">window</th><th scope="col" class="num">burn rate</th></tr></thead>

@@ -60,7 +60,7 @@ impl InFlightRequests {
             let Some(labels) = request.exchange.metric_labels() else { continue };
             let group = gauges.entry(console.group_names(&labels)).or_default();
             group.in_flight += 1;
-            group.queued += u64::from(request.is_queued());
+            group.queue_depth += u64::from(request.waits_for_token());
             group.stalled += u64::from(request.is_stalled());
         }
         console.record_gauges(interval, &gauges, &consumers.slos.reading(at));
@@ -69,7 +69,7 @@ impl InFlightRequests {
 
 impl ActiveRequest {
     /// Whether the request counts in the queue depth.
-    const fn is_queued(&self) -> bool {
+    const fn waits_for_token(&self) -> bool {
         matches!(self.state, RequestPhase::Queued | RequestPhase::Waiting)
     }
 

@@ -121,7 +121,7 @@ fn gauges_are_those_at_the_end_of_the_interval() {
     scene.0.sweep(at(10_100));
     scene.finish(2, 11_000);
     scene.0.sweep(at(15_100));
-    let gauges = |(_, it): (u64, Interval)| (it.in_flight, it.queued, it.stalled);
+    let gauges = |(_, it): (u64, Interval)| (it.in_flight, it.queue_depth, it.stalled);
     let found: Vec<_> = scene.intervals(15_200).into_iter().map(gauges).collect();
     // A stream stalls after 2 s without a token, but only after 30 s without a first token.
     assert_eq!(found, [(2, 1, 1), (1, 0, 1), (0, 0, 0)]);

@@ -213,7 +213,7 @@ metrics! {
         "Observed part of the objective's window.",
         state!(OBJECTIVES, |slo| Some(seconds(slo.covered)));
     SLO_TIME_TO_EXHAUSTION "tokengauge.slo.time_to_exhaustion" Gauge "s" by [&[SLO, SLI]],
-        "Time until the error budget is spent at the burn rate of the last hour. Absent if it does not run out.",
+        "Time until the error budget is spent at the burn rate of the last hour or its observed part. Absent if it does not run out.",
         state!(OBJECTIVES, |slo| slo.exhaustion.map(seconds));
     TOKEN_MISMATCH_COUNTED "tokengauge.token_mismatch.counted" Counter "{token}" by [CALL, ENDED],
         "Output tokens as counted here, for calls where reported and counted tokens should agree: complete, the model's own encoding, no tools, nothing hidden.",

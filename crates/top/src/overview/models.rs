@@ -22,7 +22,7 @@ pub struct Model {
     pub inter_token_latency_seconds: Percentiles,
     /// Requests in flight, waiting for their first token, and stalled, at the end of the last interval.
     pub in_flight: u64,
-    pub queued: u64,
+    pub queue_depth: u64,
     pub stalled: u64,
     /// Output tokens per second of the last 15 minutes.
     #[serde(skip)]
@@ -35,7 +35,7 @@ struct Merged {
     requests_per_second: f64,
     output_tokens_per_second: f64,
     in_flight: u64,
-    queued: u64,
+    queue_depth: u64,
     stalled: u64,
     series: Series,
 }
@@ -50,7 +50,7 @@ pub(super) fn merge(processes: &[Reachable<'_>]) -> Vec<Model> {
             merged.series.add(snapshot, group);
             if let Some(last) = group.intervals.get(&snapshot.history.last_interval) {
                 merged.in_flight = merged.in_flight.saturating_add(last.in_flight);
-                merged.queued = merged.queued.saturating_add(last.queued);
+                merged.queue_depth = merged.queue_depth.saturating_add(last.queue_depth);
                 merged.stalled = merged.stalled.saturating_add(last.stalled);
             }
             for interval in recent(snapshot, group) {
@@ -77,7 +77,7 @@ fn row((provider, model): (&Option<Text>, &Option<Text>), merged: &Merged) -> Mo
         time_to_first_token_seconds: Percentiles::of_latency(&sums.ttft),
         inter_token_latency_seconds: Percentiles::of_latency(&sums.itl),
         in_flight: merged.in_flight,
-        queued: merged.queued,
+        queue_depth: merged.queue_depth,
         stalled: merged.stalled,
         sparkline: merged.series.output_tokens_per_second(),
     }

@@ -77,8 +77,8 @@ const COLUMNS: [Column<Model>; 12] = [
         title: "QUEUE",
         width: Width::Number(6),
         rank: 2,
-        cell: |it, _| plain(count(Some(it.queued))),
-        key: |it| Key::Number(Some(it.queued as f64)),
+        cell: |it, _| plain(count(Some(it.queue_depth))),
+        key: |it| Key::Number(Some(it.queue_depth as f64)),
     },
     Column {
         title: "REQ/S",
