@@ -18,7 +18,9 @@ pub(super) const ESTIMATED: &str = "≈";
 pub(super) const LEGEND: &str = "n: number of requests behind a figure. Times, rates and ITL (time per output token) \
                                  cover successful requests only. errors: rate among requests that were not cancelled. \
                                  ≈: includes estimates, because the provider did not report all tokens; reported: \
-                                 share of the cost that was computed from reported tokens.";
+                                 share of the cost that was computed from reported tokens. written: input tokens \
+                                 that the provider wrote to its cache; for 1h: those that it keeps for an hour. per \
+                                 s and out/s: of all requests together.";
 
 /// Cells of one row.
 pub(super) type Cells = Vec<String>;
@@ -138,7 +140,8 @@ fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
         |tokens: Option<f64>| tokens.map_or_else(undefined, |tokens| format!("{tokens:.0}"));
     let all_input = input.into_iter().chain(input_estimated).reduce(|a, b| a + b);
     let cost = |(currency, cost): (&String, &Cost)| {
-        format!("{}{:.4} {currency}", mark(cost.reported < cost.total), cost.total)
+        let mark = mark(cost.reported < cost.total);
+        format!("{mark}{:.*} {currency}", decimals(cost.total), cost.total)
     };
     let costs: Vec<String> = of.cost.iter().map(cost).collect();
     let shares: Vec<String> =
@@ -159,6 +162,15 @@ fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
         join(costs),
         join(shares),
     ]
+}
+
+/// Returns the number of decimals with which an amount is shown: four, and more for an amount below 0.01.
+const fn decimals(amount: f64) -> usize {
+    match amount {
+        0.01.. | 0.0 => 4,
+        1e-4.. => 6,
+        _ => 8,
+    }
 }
 
 /// Returns the mark of a figure of which a part is estimated.

@@ -6,7 +6,7 @@ use crate::compare;
 use crate::dimension::Dimension;
 use crate::key::SEPARATOR;
 use crate::read::{self, Lines, Log, ReadError, Streams};
-use crate::row::{Row, Side};
+use crate::row::{NumericField, Row, Side};
 use crate::statistics;
 use crate::table::{Throughput, tables};
 use crate::timeline::{Saturation, Timeline};
@@ -77,7 +77,7 @@ pub fn evaluate_streams(request: &Request, streams: Streams) -> Result<Report, E
         in_other: log.groups.overflow_count(),
         comparison,
         acceptance: None,
-        notes: Vec::new(),
+        notes: without_cost(&log).into_iter().collect(),
         trace: request.trace.then(|| Trace::from_log(&log)),
         focus: log.focus,
         period: Period::from_range(request.period),
@@ -92,6 +92,21 @@ pub fn evaluate_streams(request: &Request, streams: Streams) -> Result<Report, E
         report.acceptance = judged;
     }
     Ok(report)
+}
+
+/// Returns a note on calls whose cost is unknown, if the cost of other calls is known.
+fn without_cost(log: &Log) -> Option<String> {
+    let is_known = |row: &Row| row.value(NumericField::Cost).is_some();
+    let has_tokens = |row: &Row| {
+        [NumericField::Input, NumericField::Output]
+            .iter()
+            .any(|field| row.value(*field).is_some_and(|tokens| tokens > 0.0))
+    };
+    let count = log.rows.iter().filter(|row| has_tokens(row) && !is_known(row)).count();
+    (count > 0 && log.rows.iter().any(is_known)).then(|| {
+        let calls = if count == 1 { "call with tokens has" } else { "calls with tokens have" };
+        format!("{count} {calls} no known cost, so the totals are too low; see --by model")
+    })
 }
 
 /// Returns the hashes, or `unknown` without any.

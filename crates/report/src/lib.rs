@@ -111,7 +111,7 @@ pub struct Report {
     pub comparison: Option<Comparison>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acceptance: Option<AcceptanceResult>,
-    /// What limits the answer, if it does not come from single requests.
+    /// What limits the answer, such as calls without a known cost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Cost by hour, if it was asked for.

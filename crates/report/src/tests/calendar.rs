@@ -52,6 +52,27 @@ fn a_period_selects_the_calls_of_a_month() {
 }
 
 #[test]
+fn calls_without_a_known_cost_are_named_if_others_have_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let line = |model: &str, cost: &str| {
+        format!(
+            r#"{{"time":"2026-01-01T00:00:00Z","outcome":"ok","times":{{"end":1}},"call":{{"labels":{{"model":"{model}"}},"usage":{{"input":5}}{cost}}}}}"#
+        )
+    };
+    let priced = line("m", r#","cost":{"amount":0.00123,"currency":"USD"}"#);
+    let notes = |lines: [String; 2]| {
+        fs::write(&path, lines.join("\n")).unwrap();
+        let files = vec![File { path: path.clone(), side: Side::Neither }];
+        text::render(&evaluate(&Request { files, ..Request::default() }).unwrap())
+    };
+    let text = notes([priced, line("new", "")]);
+    assert!(text.contains("1 call with tokens has no known cost"), "{text}");
+    assert!(text.contains("0.001230 USD"), "{text}");
+    assert!(!notes([line("m", ""), line("n", "")]).contains("no known cost"));
+}
+
+#[test]
 fn a_period_without_calls_is_an_error_that_names_the_calls() {
     let error = evaluated(Request { period: between("2025-10", "2025-11"), ..Request::default() });
     let error = error.map(|_| ()).unwrap_err().to_string();
