@@ -268,9 +268,11 @@ impl App {
     /// Reads the certificates of the listeners and of the OTLP export again, for new connections. If a certificate
     /// cannot be used, logs the error and keeps the previous certificate. [`reload`](Self::reload) reads the certificates
     /// of upstreams and engines, which are part of the configuration.
-    pub fn reload_certificates(&self) {
-        self.reloads.reload_certificates();
+    /// Returns whether all certificates of the listeners are in use.
+    pub fn reload_certificates(&self) -> bool {
+        let are_current = self.reloads.reload_certificates();
         self.core.telemetry.reload_certificates();
+        are_current
     }
 
     /// Shuts the proxy down. `/readyz` fails, and no new connections are accepted. Open streams may continue for

@@ -52,8 +52,8 @@ impl Reloads {
     }
 
     /// Reads the certificates of the listeners again, for new connections. If one cannot be used, logs the error and
-    /// keeps the previous one.
-    pub(super) fn reload_certificates(&self) {
+    /// keeps the previous one and returns `false`.
+    pub(super) fn reload_certificates(&self) -> bool {
         let reload = |listener: &TlsReloader| match listener.reload() {
             Ok(()) => true,
             Err(error) => {
@@ -71,6 +71,7 @@ impl Reloads {
                 *expiry = chain_expiry(listener.certificate());
             }
         }
+        state.are_certificates_current
     }
 
     /// Records that `config` is in use.

@@ -205,14 +205,14 @@ fn log_addresses(app: &App) {
 /// Applies a changed configuration, or logs its errors. Returns whether it is in use.
 fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) -> bool {
     // Certificates do not depend on the configuration, so an error in one does not affect the other.
-    app.reload_certificates();
+    let with_certificates = app.reload_certificates();
     let problem = match loaded {
         Ok(new) => {
             let need_restart = app.config().file.changed_restart_keys(&new.file);
             log_warnings(&new);
             match app.reload(new) {
                 Ok(()) => {
-                    self_telemetry::config_reloaded(&need_restart);
+                    self_telemetry::config_reloaded(&need_restart, with_certificates);
                     return true;
                 }
                 Err(problem) => WithCauses(&problem).to_string(),

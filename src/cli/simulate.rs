@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::anyhow;
 
 use super::run::Stop;
 use tokengauge_simulator::{Config, Ledger, Profile, profile};
@@ -65,8 +65,10 @@ Example:
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(tokengauge_simulator::tokens::load).await?;
-    let listener = tokengauge_listen::bind_tcp(args.listen)
-        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    let listener = tokengauge_listen::bind_tcp(args.listen).map_err(|error| {
+        let hint = tokengauge_listen::bind_hint(&error);
+        anyhow!("cannot listen on {}: {error}{hint}", args.listen)
+    })?;
     let address = listener.local_addr()?;
     let mut config = Config { seed: args.seed, ..Config::default() };
     if !args.models.is_empty() {

@@ -1,4 +1,4 @@
-//! Verifies the certificates that a configuration names, for `tokengauge check`. The proxy itself reads them when it
+//! Verifies the certificates and folders that a configuration names, for `tokengauge check`. The proxy itself reads them when it
 //! opens its listeners and sets up its upstreams.
 
 use std::time::Duration;
@@ -9,15 +9,18 @@ use super::{Config, file};
 use crate::forward;
 use tokengauge_listen::validity::{Validity, now, rfc3339};
 use tokengauge_listen::{ListenerConfig, Tls};
+use tokengauge_telemetry::request_log::Destination;
 use tokengauge_types::error::WithCauses;
 
 /// How long before its expiry a certificate causes a warning. ACME clients and cert-manager renew certificates of 90 days
 /// after 60 days, so a certificate with less time left was not renewed.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// Reports certificates and keys that the proxy could not use, and certificates that clients would reject.
+/// Reports certificates and keys that the proxy could not use, certificates that clients would reject, and folders that
+/// do not exist.
 pub(super) fn verify(config: &Config, errors: &mut ErrorCollector) {
     verify_listeners(&config.file, &config.listeners, errors);
+    verify_folders(config, errors);
     for upstream in &config.upstreams {
         let Some(file) = upstream.ca_file.as_deref() else { continue };
         let key = format!("upstreams.{}.ca_file", upstream.name);
@@ -35,6 +38,22 @@ pub(super) fn verify(config: &Config, errors: &mut ErrorCollector) {
             Err(reason) => {
                 errors.add_key(NodeId::ROOT, &key, format!("{}: {reason}", file.display()));
             }
+        }
+    }
+}
+
+/// Reports files that the proxy writes, whose folder does not exist.
+fn verify_folders(config: &Config, errors: &mut ErrorCollector) {
+    let log = config.request_log.as_ref().and_then(|log| match &log.destination {
+        Destination::File(path) => Some(("request_log.path", path)),
+        Destination::Stdout => None,
+    });
+    let state = config.slo_state().map(|path| ("slo_state.path", path));
+    for (key, path) in log.into_iter().chain(state) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            let message = format!("the folder {} does not exist; create it", folder.display());
+            errors.add_key(NodeId::ROOT, key, message);
         }
     }
 }

@@ -110,7 +110,7 @@ fn variable_reference(text: &str) -> Option<&str> {
 fn unexpanded(reference: &str, path: &str) -> String {
     let hint = match path.starts_with("otlp.headers.") {
         true => "write the value, or set OTEL_EXPORTER_OTLP_HEADERS for headers of the export",
-        false => "write the value",
+        false => "write the value. A credential does not belong here: clients send theirs",
     };
     // The default value of `${NAME:-default}` can be a secret, too.
     let name = match reference.split_once(":-") {
@@ -309,9 +309,9 @@ mod tests {
                 "f:2:16: otlp.headers.a: variables are not expanded in this file, but the value contains \"${TOKEN}\"; \
                  write the value, or set OTEL_EXPORTER_OTLP_HEADERS for headers of the export",
                 "f:4:5: list[0]: variables are not expanded in this file, but the value contains \"$(HOST)\"; write the \
-                 value",
+                 value. A credential does not belong here: clients send theirs",
                 "f:5:5: list[1]: variables are not expanded in this file, but the value contains \"${A_1}\"; write the \
-                 value",
+                 value. A credential does not belong here: clients send theirs",
             ]
         );
         let other = "a: [\"$5\", \"a$\", \"${}\", \"$()\", \"${a b}\", \"/x$(?:b)/\", \"${\", \"/x${2}/\"]\n";

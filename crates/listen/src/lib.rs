@@ -193,8 +193,8 @@ pub enum ListenError {
     TlsOverUnix,
 }
 
-/// Returns advice for an address that is in use, and otherwise an empty text.
-fn bind_hint(error: &io::Error) -> &'static str {
+/// Returns advice for an address that is in use, with a semicolon before it, and otherwise an empty text.
+pub fn bind_hint(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::AddrInUse {
         "; stop the process that uses this address, or listen on another one"
     } else {

@@ -152,8 +152,7 @@ impl Backend {
             return healthy();
         }
         let Some(api) = Api::from_path(path).filter(|_| head.method == Method::POST) else {
-            let message = format!("no such endpoint: {} {path}", head.method);
-            let error = ApiError::new(404, &message, None);
+            let error = ApiError::no_endpoint(&head.method, path);
             return json(StatusCode::NOT_FOUND, FullBody::plain(error.body));
         };
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed) + 1;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -206,6 +206,16 @@ impl ApiError {
         };
         let error = json!({"message": message, "type": kind, "param": param, "code": code});
         Self { status, body: Bytes::from(json!({ "error": error }).to_string()) }
+    }
+
+    /// Endpoint that this backend does not have, as OpenAI reports it.
+    pub fn no_endpoint(method: &Method, path: &str) -> Self {
+        let message = format!(
+            "no such endpoint: {method} {path}; this backend has POST .../chat/completions, .../completions and \
+             .../embeddings, and GET .../models"
+        );
+        let error = json!({"message": message, "type": "invalid_request_error", "param": null, "code": "unknown_url"});
+        Self { status: 404, body: Bytes::from(json!({ "error": error }).to_string()) }
     }
 
     pub fn invalid(message: &str, param: Option<&str>) -> Self {

@@ -165,11 +165,13 @@ pub fn upstream_closes_idle_connections(upstream: &str, pause: Duration) {
 }
 
 /// A changed configuration is in effect. `need_restart` lists changed keys that take effect only after a restart.
-pub fn config_reloaded(need_restart: &[&'static str]) {
+/// `with_certificates` is false if a listener keeps its previous certificate.
+pub fn config_reloaded(need_restart: &[&'static str], with_certificates: bool) {
+    let except = if with_certificates { "" } else { ", except a certificate" };
     if need_restart.is_empty() {
-        info!("configuration reloaded");
+        info!("configuration reloaded{except}");
     } else {
-        warn!(?need_restart, "configuration reloaded, some keys need a restart");
+        warn!(?need_restart, "configuration reloaded{except}, some keys need a restart");
     }
 }
 

@@ -20,7 +20,8 @@ pub struct Url {
     pub base_path: String,
 }
 
-const EXAMPLE: &str = "write it as https://host[:port][/base/path], such as https://api.openai.com";
+const EXAMPLE: &str =
+    "write it as https://host[:port][/base/path], such as https://example.com:8443";
 
 impl FromStr for Url {
     type Err = ValueError;

@@ -93,6 +93,10 @@ impl FromStr for DurationValue {
         }
         let scale = UNITS.iter().find(|(name, _)| *name == unit);
         let (Ok(number), Some((_, scale))) = (number.parse::<u64>(), scale) else {
+            let remedy = match text {
+                "month" => "only cost.budgets have calendar months; write 30d",
+                _ => remedy,
+            };
             return Err(ValueError::new(format!("\"{text}\" is not a duration"), remedy));
         };
         Ok(Self(Duration::from_millis(number.saturating_mul(*scale))))
@@ -245,7 +249,9 @@ impl FromStr for Ratio {
             return Err(ValueError::new(format!("\"{text}\" is not a ratio"), remedy));
         };
         if !(number > 0.0 && number < 1.0) {
-            let remedy = if (1.0..=100.0).contains(&number) {
+            let remedy = if number == 1.0 {
+                "it would allow no bad event; write for example 99.9%".to_owned()
+            } else if !text.ends_with('%') && (1.0..=100.0).contains(&number) {
                 format!(
                     "write {text}% if you mean a percentage; it must be above 0% and below 100%"
                 )
@@ -376,6 +382,8 @@ mod tests {
             Duration::from_millis(u64::MAX),
             "a duration that is too long saturates"
         );
+        let error = "month".parse::<DurationValue>().unwrap_err().to_string();
+        assert!(error.ends_with("only cost.budgets have calendar months; write 30d"), "{error}");
     }
 
     #[test]
@@ -395,6 +403,9 @@ mod tests {
         }
         let error = "99.5".parse::<Ratio>().unwrap_err().to_string();
         assert!(error.contains("write 99.5% if"), "{error}");
+        let error = |text: &str| text.parse::<Ratio>().unwrap_err().to_string();
+        assert!(error("100%").ends_with("no bad event; write for example 99.9%"));
+        assert!(error("950%").ends_with("such as 99.5% or 0.995"));
     }
 
     #[test]

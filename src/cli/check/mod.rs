@@ -14,6 +14,7 @@ use crate::config::value::{ByteSize, DurationValue};
 use crate::config::{self, Config, ConfigErrors, Proxies, ReferencedFiles};
 use crate::forward::identity::{IdentityConfig, IdentitySource, SessionConfig};
 use tokengauge_measure::cost::{Budget, BudgetLimit, Costs};
+use tokengauge_measure::slo::Objective;
 use tokengauge_telemetry::request_log;
 
 #[derive(Args, Debug)]
@@ -129,10 +130,17 @@ fn summary(config: &Config) -> String {
             )
         });
         let limit = limit.unwrap_or_default();
-        lines.push(format!("route {}: {host}, {prefix} → upstream {upstream}{limit}", facts.name));
+        let observed = if route.observed { "" } else { ", not observed" };
+        lines.push(format!(
+            "route {}: {host}, {prefix} → upstream {upstream}{limit}{observed}",
+            facts.name
+        ));
     }
-    let names: Vec<&str> = config.slos.iter().map(|slo| slo.name.as_str()).collect();
-    lines.push(format!("{} SLOs: {}", names.len(), names.join(", ")));
+    let slos: Vec<String> = config.slos.iter().map(slo).collect();
+    lines.push(format!("{} SLOs: {}", slos.len(), slos.join(", ")));
+    if let Some(path) = config.slo_state() {
+        lines.push(format!("state of SLOs: {}", path.display()));
+    }
     lines.push(identity(&config.identity));
     lines.push(prices(config));
     lines.extend(config.costs.budgets.iter().map(budget));
@@ -154,6 +162,16 @@ fn summary(config: &Config) -> String {
         None => "request log: off".to_owned(),
     });
     lines.iter().map(|line| format!("  {line}\n")).collect()
+}
+
+/// Returns an SLO with its target and window, such as `availability 99.5% in 30d`.
+fn slo(slo: &Objective) -> String {
+    format!("{} {}% in {}", slo.name, percent(slo.target), DurationValue(slo.window))
+}
+
+/// Returns a ratio as a percentage without digits of the float's error.
+fn percent(ratio: f64) -> f64 {
+    (ratio * 1e8).round() / 1e6
 }
 
 /// Returns the headers that identify tenant, session and variant.
@@ -276,6 +294,30 @@ mod tests {
         let warnings: Vec<&str> = message.lines().filter(|it| it.contains(": slos: ")).collect();
         let [warning] = warnings.as_slice() else { panic!("{message}") };
         assert!(warning.contains("no error budget over 7d (a, c); generate rules"), "{warning}");
+    }
+
+    #[test]
+    fn reports_folders_that_do_not_exist() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().display();
+        let text = format!(
+            "upstreams: {{a: {{url: 'http://a'}}}}\nroutes: [{{upstream: a, observe: false}}]\n\
+             slos: [{{name: late, sli: ttft, threshold: 2s, target: 99.9%}}]\n\
+             request_log: {{path: {at}/none/r.jsonl}}\nslo_state: {{path: {at}/none/slo.json}}\n"
+        );
+        let message = check_text(folder.path(), &text, false).unwrap_err();
+        for key in ["4:21: request_log.path", "5:19: slo_state.path"] {
+            let expected = format!("{key}: the folder {at}/none does not exist; create it");
+            assert!(message.contains(&expected), "{expected}: {message}");
+        }
+        let summary = check_text(folder.path(), &text, true).unwrap();
+        for line in [
+            "(a:80), not observed\n".to_owned(),
+            "\n  1 SLOs: late 99.9% in 30d\n".to_owned(),
+            format!("\n  state of SLOs: {at}/none/slo.json\n"),
+        ] {
+            assert!(summary.contains(&line), "{line}: {summary}");
+        }
     }
 
     #[cfg(feature = "tools")]
