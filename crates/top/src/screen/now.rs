@@ -4,7 +4,7 @@ use super::canvas::{Canvas, Piece, Tone, plain};
 use super::{Context, models, processes, streams};
 use crate::document::Severity;
 use crate::format::{
-    amount, count, pad, percent, rate, seconds, since, span, sparkline, times, width,
+    amount, clip, count, pad, percent, rate, seconds, since, span, sparkline, times, width,
 };
 use crate::overview::{Condition, Deviation, Measure, Now, Overview, Process};
 use crate::ui::Ui;
@@ -88,16 +88,20 @@ struct Problem {
 const WORD: usize = 12;
 
 impl Problem {
-    /// Returns one line, or two if one is too narrow.
+    /// Returns one line, or two if one is too narrow. A part that is still too wide ends in `…`.
     fn lines(&self, columns: usize) -> Vec<Vec<Piece>> {
         let Self { word, tone, text, details } = self;
         let word = (pad(word, WORD, false), *tone);
-        let separator = if details.is_empty() { "" } else { " · " };
-        if details.is_empty() || WORD + width(text) + 3 + width(details) <= columns {
-            return vec![vec![word, plain(format!("{text}{separator}{details}"))]];
+        let room = columns.saturating_sub(WORD);
+        if details.is_empty() {
+            return vec![vec![word, plain(clip(text, room))]];
+        }
+        if width(text) + 3 + width(details) <= room {
+            return vec![vec![word, plain(format!("{text} · {details}"))]];
         }
         let indent = plain(" ".repeat(WORD));
-        vec![vec![word, plain(text.as_str())], vec![indent, (details.clone(), Tone::Faint)]]
+        let details = (clip(details, room), Tone::Faint);
+        vec![vec![word, plain(clip(text, room))], vec![indent, details]]
     }
 }
 
