@@ -21,7 +21,7 @@ use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
 use tokengauge_observe::{InFlightRequests, Observer, ObserverSettings, Sinks};
 use tokengauge_telemetry::logs::LogEmitter;
-use tokengauge_telemetry::self_telemetry;
+use tokengauge_telemetry::self_telemetry::{self, Abandoned};
 use tokengauge_telemetry::{
     Instruments, LineCounters, RequestLog, StateSnapshot, Telemetry, request_log,
 };
@@ -57,8 +57,9 @@ use self::slo_state::{SloStateWriter, reserved_labels};
 /// SIGTERM, if the grace period of the pod is over.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// The part of [`FLUSH_TIMEOUT`] in which the observer may process its backlog. Without overload, this takes some
-/// milliseconds.
+/// The part of [`FLUSH_TIMEOUT`] in which the observer may process its backlog, beside the rest of the grace period.
+/// Without overload, this takes some milliseconds. On a busy machine, the observer can need seconds, and the rest of the
+/// grace period is free: no stream needs it.
 const OBSERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Maximum time that a shutdown waits for the end of aborted requests. Each needs one wake-up of a task, so 1 s is
@@ -276,7 +277,8 @@ impl App {
     }
 
     /// Shuts the proxy down. `/readyz` fails, and no new connections are accepted. Open streams may continue for
-    /// `grace_period`, and are then aborted. At the end, all telemetry is exported.
+    /// `grace_period`, and are then aborted. At the end, all telemetry is exported. If the streams end earlier, the
+    /// observer may use the rest of `grace_period` to record them.
     pub async fn shutdown(self, grace_period: Duration) -> ShutdownOutcome {
         let Self {
             ready,
@@ -312,9 +314,16 @@ impl App {
         }
         heartbeats.iter().for_each(JoinHandle::abort);
         core.await_last_exchanges().await;
-        let flushed = core.stop().await;
+        let rest = deadline.saturating_duration_since(tokio::time::Instant::now());
+        let (observer, request_log) = (Arc::clone(&core.observer), Arc::clone(&core.request_log));
+        let flushed = core.stop(rest).await;
         admin_task.abort();
-        self_telemetry::stopped(aborted, flushed);
+        self_telemetry::stopped(Abandoned {
+            exchanges_cut: aborted,
+            requests_unrecorded: observer.unrecorded_requests(),
+            log_lines_dropped: request_log.counts().dropped.iter().map(|(_, lines)| lines).sum(),
+            telemetry_flushed: flushed,
+        });
         ShutdownOutcome { aborted, flushed }
     }
 }
@@ -393,14 +402,16 @@ impl Core {
         drop(tokio::time::timeout(ABORT_TIMEOUT, all_ended).await);
     }
 
-    /// Stops all parts. Runs on blocking threads, because stopping a part waits for its thread.
-    async fn stop(self) -> bool {
+    /// Stops all parts. Runs on blocking threads, because stopping a part waits for its thread. `rest` is the rest of the
+    /// grace period, which the observer may use.
+    async fn stop(self, rest: Duration) -> bool {
         let Self { observer, telemetry, request_log, scraper, slo_state_writer, .. } = self;
         drop(scraper);
         let started = tokio::time::Instant::now();
-        let observed = tokio::task::spawn_blocking(move || observer.stop(OBSERVER_TIMEOUT)).await;
+        let limit = rest + OBSERVER_TIMEOUT;
+        let observed = tokio::task::spawn_blocking(move || observer.stop(limit)).await;
         // The parts stop concurrently, so that all share the rest of the time.
-        let left = FLUSH_TIMEOUT.saturating_sub(started.elapsed());
+        let left = (rest + FLUSH_TIMEOUT).saturating_sub(started.elapsed()).min(FLUSH_TIMEOUT);
         let (exported, logged, stored) = tokio::join!(
             tokio::task::spawn_blocking(move || telemetry.shutdown(left)),
             tokio::task::spawn_blocking(move || request_log.stop(left)),

@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import random
+import re
 import urllib.error
 import urllib.request
 
@@ -18,8 +19,7 @@ PRICES = os.path.join(os.path.dirname(__file__), "../../examples/prices/flat.yam
 
 
 def check(base, binary, otelcol, folder, wrong):
-    for table in ("requests", "requests_hourly"):
-        base.query(f"TRUNCATE TABLE tokengauge.{table}")
+    base.truncate()
     server = base.serve()
     processes = rig.Processes("clickhouse")
     backend, listen, receiver, grpc = (rig.free_port() for _ in range(4))
@@ -50,14 +50,15 @@ def check(base, binary, otelcol, folder, wrong):
         proxy.wait(rig.WAIT_LIMIT)
         with open(log) as file:
             written = sum(1 for _ in file)
+        lost = losses(processes.folder / "proxy.log")
         count = lambda: int(base.rows("SELECT count() FROM tokengauge.requests")[0][0])
         rig.wait_until(lambda: count() >= written)
     finally:
         processes.stop()
         server.shutdown()
     inserts = [parameters for parameters, _ in server.requests if "query" in parameters]
-    print(f"collector: {written} requests in the log, {count()} in ClickHouse, {len(inserts)} inserts")
-    if not inserts or count() != written or written < CALLS / 2:
+    print(f"collector: {written} requests in the log, {lost} lost at shutdown, {count()} in ClickHouse, {len(inserts)} inserts")
+    if not inserts or count() != written or written + lost != CALLS:
         wrong.append(f"collector: {count()} requests and {len(inserts)} inserts; see {processes.folder}")
         return
     figures.check(base, binary, log, wrong)
@@ -69,6 +70,14 @@ def check(base, binary, otelcol, folder, wrong):
     different = [(a, b) for a, b in zip(expected, found) if a != b]
     if different:
         wrong.append(f"collector: {len(different)} lines differ, such as {different[0][0]} and {different[0][1]}")
+
+
+def losses(path):
+    """The number of requests without a line in the request log, from the last line of the proxy's own log."""
+    with open(path) as file:
+        last = [line for line in file if "log_lines_dropped=" in line][-1]
+    found = dict(re.findall(r"(requests_unrecorded|log_lines_dropped)=(\d+)", last))
+    return sum(map(int, found.values()))
 
 
 CONFIG = """version: 1

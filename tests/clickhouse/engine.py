@@ -7,7 +7,9 @@ import base64
 import glob
 import http.server
 import os
+import ssl
 import struct
+import sys
 import tempfile
 import threading
 import urllib.parse
@@ -15,6 +17,7 @@ import urllib.parse
 from chdb import session
 
 FOLDER = os.path.join(os.path.dirname(__file__), "../../deploy/clickhouse")
+ROLLUPS = ["requests_hourly", "requests_daily"]
 USER, PASSWORD = "reporter", "s3cret-of-the-test"
 
 
@@ -50,6 +53,10 @@ class Engine:
             for statement in statements(path):
                 self.query(statement)
 
+    def truncate(self):
+        for table in ("requests", *ROLLUPS):
+            self.query(f"TRUNCATE TABLE tokengauge.{table}")
+
     def insert_native(self, insert, body):
         """Inserts a body in the format Native: the columns in the order of the statement."""
         with tempfile.NamedTemporaryFile(dir=self.folder.name, suffix=".native") as file:
@@ -69,16 +76,24 @@ class Engine:
                 f" SELECT now64(9), '{service}', line, 'tokengauge.request' FROM file('{file.name}', 'LineAsString')"
             )
 
-    def serve(self, port=0):
+    def serve(self, port=0, tls=None):
+        """Serves over HTTP, or over HTTPS with the context `tls`."""
         server = Server(("127.0.0.1", port), Handler)
         server.engine = self
         server.requests = []
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server
 
 
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        # A client that does not trust the certificate ends the connection.
+        if not isinstance(sys.exc_info()[1], ssl.SSLError):
+            super().handle_error(request, client_address)
 
     @property
     def address(self):

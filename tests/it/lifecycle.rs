@@ -95,7 +95,12 @@ async fn a_hung_collector_delays_the_exit_only_by_the_flush_timeout() {
     let ended = tokio::time::timeout(Duration::from_secs(10), process.ended()).await;
     assert_eq!(ended.unwrap().code(), Some(0));
     process.logged(&["\"telemetry_flushed\":false"]).await;
-    let lost = ["\"telemetry was lost\"", "\"spans\":2", "\"last_metrics_delivered\":false"];
+    let lost = [
+        "\"telemetry was lost\"",
+        "\"spans\":2",
+        "\"log_records\":0",
+        "\"last_metrics_delivered\":false",
+    ];
     process.logged(&lost).await;
 }
 

@@ -63,6 +63,10 @@ struct SharedObserver {
     last_health: Mutex<(MonotonicInstant, ObserverHealth)>,
     /// Number of panics of the thread.
     restarts: AtomicU64,
+    /// Number of requests whose end was applied, at the end of the last drain.
+    recorded: AtomicU64,
+    /// Number of requests without a record, because the observer was stopped before it applied their end.
+    unrecorded: AtomicU64,
     /// Heartbeats since the last read of the channel: workers, and times at which they were responsive.
     heartbeats: Mutex<Vec<(usize, MonotonicInstant)>>,
     #[cfg(test)]
@@ -105,6 +109,8 @@ impl Observer {
             end: Condvar::new(),
             last_health: Mutex::default(),
             restarts: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
+            unrecorded: AtomicU64::new(0),
             heartbeats: Mutex::default(),
             #[cfg(test)]
             fault: Mutex::default(),
@@ -142,7 +148,7 @@ impl Observer {
         let (backlog, lost) = (self.shared.channel.backlog(), self.shared.channel.lost());
         let complete = |health: ObserverHealth, age| ObserverHealth {
             lost_bytes: health.lost_bytes + lost.bytes,
-            unobserved: health.unobserved + lost.exchanges,
+            unobserved: health.unobserved + lost.exchanges + self.unrecorded_requests(),
             excluded: self.shared.channel.excluded(),
             backlog,
             restarts: self.shared.restarts.load(Ordering::Relaxed),
@@ -198,13 +204,28 @@ impl Observer {
     }
 
     /// Stops the thread and applies the remaining events within `limit`. After half of the time, body bytes are skipped
-    /// without parsing. Returns whether all events were applied.
+    /// without parsing. Returns whether all events were applied. If not, [`unrecorded_requests`](Self::unrecorded_requests)
+    /// are counted.
     pub fn stop(&self, limit: Duration) -> bool {
+        let is_complete = self.finish(limit);
+        let recorded = self.shared.recorded.load(Ordering::Relaxed);
+        let unrecorded = self.shared.channel.opened().saturating_sub(recorded);
+        self.shared.unrecorded.store(unrecorded, Ordering::Relaxed);
+        is_complete
+    }
+
+    /// Returns the number of requests that [`stop`](Self::stop) left without a record: they have no span and no line in
+    /// the request log, and no metric contains their result. 0 before the stop.
+    pub fn unrecorded_requests(&self) -> u64 {
+        self.shared.unrecorded.load(Ordering::Relaxed)
+    }
+
+    fn finish(&self, limit: Duration) -> bool {
         let started = clock::now();
         let left = |of: Duration| of.saturating_sub(clock::now().since(started));
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.channel.wake();
-        self.shared.await_end(left(limit));
+        // This thread does not first wait for the end of the observer thread, which a busy machine can schedule late.
         let Some(mut state) = self.shared.wait(|state| state.try_lock_for(left(limit))) else {
             return false;
         };
@@ -212,6 +233,8 @@ impl Observer {
         state.backlog.skip_bodies();
         let is_complete = state.drain(&self.shared, &|_| left(limit).is_zero());
         state.read(|_, _| ());
+        drop(state);
+        self.shared.await_end(left(limit));
         is_complete
     }
 }
@@ -326,7 +349,9 @@ impl ObserverState {
             }
         };
         let channel = &shared.channel;
-        backlog
-            .drain(requests, DrainContext { channel, clock: &clock::now, beat: &beat, interrupt })
+        let context = DrainContext { channel, clock: &clock::now, beat: &beat, interrupt };
+        let is_complete = backlog.drain(requests, context);
+        shared.recorded.store(requests.ended(), Ordering::Relaxed);
+        is_complete
     }
 }

@@ -293,17 +293,37 @@ pub fn export_partially_rejected(signal: &str, items: i64, why: &str) {
 }
 
 /// Telemetry was lost because no collector received it. Logged at shutdown, because the counters of dropped items
-/// cannot be exported in this case. `spans` is the number of spans that were lost since the process started.
-pub fn telemetry_lost(spans: u64, last_metrics_delivered: bool) {
-    warn!(spans, last_metrics_delivered, "telemetry was lost");
+/// cannot be exported in this case. `spans` and `log_records` are the numbers that were lost since the process started.
+pub fn telemetry_lost(spans: u64, log_records: u64, last_metrics_delivered: bool) {
+    warn!(spans, log_records, last_metrics_delivered, "telemetry was lost");
 }
 
-/// The process ends. `exchanges_cut` is the number of aborted requests. `telemetry_flushed` is `true` if all telemetry
-/// was exported.
-pub fn stopped(exchanges_cut: u64, telemetry_flushed: bool) {
-    if telemetry_flushed && exchanges_cut == 0 {
-        info!("stopped");
+/// The work that a shutdown left undone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Abandoned {
+    /// Number of requests that were aborted at the end of the grace period.
+    pub exchanges_cut: u64,
+    /// Number of requests without a record: no metric, span or line of the request log has them.
+    pub requests_unrecorded: u64,
+    /// Number of lines of the request log that were dropped since the process started.
+    pub log_lines_dropped: u64,
+    /// Whether all telemetry was exported.
+    pub telemetry_flushed: bool,
+}
+
+/// The process ends. The log is the last place for these counts, because no scrape follows.
+pub fn stopped(abandoned: Abandoned) {
+    let Abandoned { exchanges_cut, requests_unrecorded, log_lines_dropped, telemetry_flushed } =
+        abandoned;
+    if telemetry_flushed && [exchanges_cut, requests_unrecorded] == [0, 0] {
+        info!(log_lines_dropped, "stopped");
     } else {
-        warn!(exchanges_cut, telemetry_flushed, "shutdown timed out; work abandoned");
+        warn!(
+            exchanges_cut,
+            requests_unrecorded,
+            log_lines_dropped,
+            telemetry_flushed,
+            "shutdown timed out; work abandoned"
+        );
     }
 }

@@ -60,6 +60,8 @@ pub struct InFlightRequests {
     tcp_info: TcpInfoReader,
     /// Number of calls inside WebSockets so far.
     turns: u64,
+    /// Number of requests of the channel that have ended so far.
+    ended: u64,
 }
 
 /// An open request, and when its next periodic check is due. Most checks only read this time, which is next to the
@@ -87,6 +89,7 @@ impl InFlightRequests {
             budget: Budget::new(settings.memory),
             tcp_info: TcpInfoReader::default(),
             turns: 0,
+            ended: 0,
         };
         requests.apply_settings(MonotonicInstant::ZERO, settings);
         requests
@@ -101,6 +104,7 @@ impl InFlightRequests {
         match event {
             ObserverEvent::RequestHead(open) => self.open(exchange, at, open, false),
             ObserverEvent::End(ending) => {
+                self.ended += u64::from(!turns::is_turn(exchange));
                 let Some(TrackedRequest { mut request, .. }) = self.requests.remove(&exchange)
                 else {
                     return;
@@ -297,6 +301,11 @@ impl InFlightRequests {
 
     pub fn in_flight(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Returns the number of requests of the channel that have ended, without calls inside WebSockets.
+    pub(crate) const fn ended(&self) -> u64 {
+        self.ended
     }
 
     fn open(

@@ -13,6 +13,11 @@ use tokengauge_types::label::Name;
 /// The ids of calls inside WebSockets begin here, above all ids of the channel. JSON represents these numbers exactly.
 const FIRST_TURN: u64 = 1 << 52;
 
+/// Returns whether this is a call inside a WebSocket session.
+pub(super) const fn is_turn(id: ExchangeId) -> bool {
+    id.0 >= FIRST_TURN
+}
+
 impl InFlightRequests {
     /// Applies the messages that the session `id` has received, to the calls inside it.
     pub(super) fn apply_turns(&mut self, id: ExchangeId, at: MonotonicInstant) {

@@ -226,6 +226,28 @@ fn shutdown_applies_all_events_and_may_skip_bodies() {
     assert!(running.observer.read_in_time(|requests, _| requests.in_flight()).is_some());
 }
 
+/// The machine is so busy that the observer gets no time before the limit.
+#[test]
+fn requests_that_a_shutdown_leaves_without_a_record_are_counted() {
+    let running = Running::start();
+    let call = || {
+        let exchange = running.open();
+        respond(&exchange, None);
+        exchange.end(clock::now(), Ending::Complete);
+    };
+    (0..3).for_each(|_| call());
+    running.observer.with_current_state(|_, _| ());
+    let release = running.occupy();
+    (0..60).for_each(|_| call());
+    assert!(!running.observer.stop(Duration::from_millis(100)));
+    assert_eq!(running.observer.unrecorded_requests(), 60);
+    assert_eq!((running.records.try_iter().count(), running.health().unobserved), (3, 60));
+    drop(release);
+    assert!(running.observer.stop(Duration::from_secs(30)));
+    assert_eq!(running.observer.unrecorded_requests(), 0);
+    assert_eq!(running.records.try_iter().count(), 60);
+}
+
 /// Large chunks that have waited for the observer for longer than two seconds are given up, small ones after four
 /// seconds. Bodies that waited because the process did nothing are parsed.
 #[test]

@@ -340,10 +340,12 @@ impl Sender {
             () = self.shutdown_limit() => false,
         };
         let left = self.queues.close();
-        let dropped = |reason| self.counters.dropped(Signal::Traces, reason);
-        let spans = DropReason::ALL.into_iter().map(dropped).sum();
-        if spans > 0 || !last_metrics.get() {
-            self_telemetry::telemetry_lost(spans, last_metrics.get());
+        let dropped = |signal| -> u64 {
+            DropReason::ALL.into_iter().map(|reason| self.counters.dropped(signal, reason)).sum()
+        };
+        let (spans, log_records) = (dropped(Signal::Traces), dropped(Signal::Logs));
+        if spans > 0 || log_records > 0 || !last_metrics.get() {
+            self_telemetry::telemetry_lost(spans, log_records, last_metrics.get());
         }
         delivered && left == 0
     }
