@@ -88,6 +88,10 @@ report: build
 focus: build
     .ci/run focus
 
+# Replay a trace of `tokengauge report --format trace` with AIPerf
+trace: build
+    .ci/run trace
+
 # ClickHouse: tables, `report --clickhouse` and the Collector's exporter, on a real engine
 clickhouse: build
     .ci/run clickhouse
