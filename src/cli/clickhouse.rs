@@ -105,7 +105,7 @@ pub(super) fn report(
     let counts: Counts = serde_json::from_slice(&counts)
         .map_err(|error| anyhow!("the answer of ClickHouse is invalid: {error}"))?;
     if let Source::Hours = clickhouse::choose(request, counts)? {
-        let hours = client.answer(&clickhouse::hours(request))?;
+        let hours = client.answer(&clickhouse::hours(request, counts.daily_tables > 0))?;
         return match clickhouse::report(request, &server.to_string(), &hours) {
             Err(clickhouse::HourlyError::Empty) => Err(client.no_match(request)),
             report => Ok(report?),

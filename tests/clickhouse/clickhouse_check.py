@@ -9,7 +9,8 @@
 3. Asks `tokengauge report --clickhouse` the same questions.
 4. With --otelcol: sends the traffic of a proxy through the Collector's exporter, and compares the tables with the proxy's request log.
 5. Runs the queries of the dashboard and of docs/how-to/history.md.
-6. Generates requests, and measures time, memory and disk.
+6. Checks that the parts of compose.yaml fit together.
+7. Generates requests, and measures time, memory and disk.
 """
 
 import argparse
@@ -24,6 +25,7 @@ ROOT = os.path.join(HERE, "../..")
 sys.path[:0] = [HERE, os.path.join(ROOT, "tests/python")]
 
 import collector
+import compose
 import documents
 import engine
 import figures
@@ -31,7 +33,7 @@ import remote
 import report_check
 import volume
 
-PARTS = ["upgrade", "exact", "remote", "collector", "documents", "volume"]
+PARTS = ["upgrade", "exact", "remote", "collector", "documents", "compose", "volume"]
 
 
 def main():
@@ -60,6 +62,8 @@ def main():
             collector.check(base, args.binary, args.otelcol, folder, wrong)
         if "documents" in wanted:
             documents.check(base, path, folder, wrong)
+        if "compose" in wanted:
+            compose.check(wrong)
         if "volume" in wanted:
             volume.check(base, args.binary, args.generated, wrong)
     for problem in wrong:
@@ -83,15 +87,17 @@ def upgrade(base, wrong):
     line["call"]["reported_cost"] = 0.25
     base.insert_events([json.dumps(line) + "\n"])
     found = base.rows("SELECT count(), countIf(agent = 'claude-cli' AND resend_count = 2 AND reported_cost = 0.25) FROM tokengauge.requests")
-    hourly = base.rows("SELECT sum(requests), sumIf(requests, agent = 'claude-cli') FROM tokengauge.requests_hourly")
-    for name, rows in [("requests", found), ("requests_hourly", hourly)]:
+    sums = {
+        name: base.rows(f"SELECT sum(requests), sumIf(requests, agent = 'claude-cli') FROM tokengauge.{name}")
+        for name in engine.ROLLUPS
+    }
+    for name, rows in [("requests", found), *sums.items()]:
         if rows != [["2", "1"]]:
             wrong.append(f"upgrade: {name} has {rows} instead of 2 rows, 1 of them with an agent")
     indexed = base.rows("SELECT countIf(secondary_indices_compressed_bytes > 0), count() FROM system.parts WHERE active AND table = 'requests'")
     if indexed[0][0] != indexed[0][1]:
         wrong.append(f"upgrade: {indexed[0][0]} of {indexed[0][1]} parts of requests have the index")
-    for table in ("requests", "requests_hourly"):
-        base.query(f"TRUNCATE TABLE tokengauge.{table}")
+    base.truncate()
 
 
 def recent(paths, folder):

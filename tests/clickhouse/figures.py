@@ -4,6 +4,8 @@ import bisect
 import json
 import subprocess
 
+import engine
+
 # For each percentile, its level, and how far the rank of the t-digest's value may be from it, beside one request.
 RANKS = {"p5": (0.05, 0.005), "p50": (0.5, 0.01), "p95": (0.95, 0.005), "p99": (0.99, 0.002)}
 SPEEDS = ["output_tps", "ttft", "itl", "duration"]
@@ -26,17 +28,18 @@ def report(binary, *arguments, env=None):
 def check(base, binary, path, wrong):
     document = report(binary, path)
     groups = {tuple(group["key"].get(name, "") for name in DIMENSIONS): group["statistics"] for group in document["groups"]}
-    sums = totals(base)
-    if sums.keys() != groups.keys():
-        wrong.append(f"exact: groups {sorted(set(sums) ^ set(groups))[:4]} differ")
-    for key in sums.keys() & groups.keys():
-        wrong += [f"exact: {key}: {text}" for text in differences(sums[key], groups[key])]
-    errors = percentiles(base, groups, wrong)
-    print(f"exact: {len(groups)} groups equal; largest error of the rank of a percentile, in groups above 1,000: {errors}")
+    for table in engine.ROLLUPS:
+        sums = totals(base, table)
+        if sums.keys() != groups.keys():
+            wrong.append(f"exact: groups {sorted(set(sums) ^ set(groups))[:4]} of {table} differ")
+        for key in sums.keys() & groups.keys():
+            wrong += [f"exact: {table}: {key}: {text}" for text in differences(sums[key], groups[key])]
+        errors = percentiles(base, table, groups, wrong)
+        print(f"exact: {len(groups)} groups of {table} equal; largest error of the rank of a percentile, in groups above 1,000: {errors}")
 
 
-def totals(base):
-    """Counts and sums per group, from the hourly table."""
+def totals(base, table):
+    """Counts and sums per group, from a table of figures."""
     columns = ["sum(requests)"]
     columns += [f"sum({name})" for name in OUTCOMES]
     columns += [f"sum(tokens_{name})" for name in TOKENS]
@@ -46,7 +49,7 @@ def totals(base):
     sql = (
         f"SELECT {', '.join(DIMENSIONS)}, {', '.join(columns)}, toJSONString(sumMap(finish)), sum(quality_n), toJSONString(sumMap(quality)),"
         " toJSONString(sumMap(if(currency = '', map(), map(toString(currency), cost_n))))"
-        f" FROM tokengauge.requests_hourly GROUP BY {', '.join(DIMENSIONS)}"
+        f" FROM tokengauge.{table} GROUP BY {', '.join(DIMENSIONS)}"
     )
     found = {}
     for row in json.loads(base.query(sql, "JSONCompact"))["data"]:
@@ -89,7 +92,7 @@ def differences(row, statistics):
         yield f"cost is {costs}"
 
 
-def percentiles(base, groups, wrong):
+def percentiles(base, table, groups, wrong):
     """Compares the rank of each percentile of the t-digest with its level. Returns the largest differences."""
     largest = dict.fromkeys(RANKS, 0.0)
     by = ", ".join(DIMENSIONS)
@@ -100,7 +103,7 @@ def percentiles(base, groups, wrong):
             f"SELECT {by}, arraySort(groupArray(assumeNotNull({column}))) FROM tokengauge.requests"
             f" WHERE is_call AND {condition} AND {column} IS NOT NULL GROUP BY {by}", "JSONCompact"))["data"]
         sketches = json.loads(base.query(
-            f"SELECT {by}, quantilesTDigestMerge(0.05, 0.5, 0.95, 0.99)({name}) FROM tokengauge.requests_hourly GROUP BY {by}", "JSONCompact"))["data"]
+            f"SELECT {by}, quantilesTDigestMerge(0.05, 0.5, 0.95, 0.99)({name}) FROM tokengauge.{table} GROUP BY {by}", "JSONCompact"))["data"]
         sketches = {tuple(row[:4]): row[4] for row in sketches}
         expected = {key for key, statistics in groups.items() if name in statistics}
         if {tuple(row[:4]) for row in exact} != expected:

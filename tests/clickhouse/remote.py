@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 import os
+import ssl
 import subprocess
 
 import engine
@@ -34,6 +35,7 @@ def check(base, binary, path, folder, wrong):
         compare(wrong, question, figures.report(binary, path, *question), figures.report(binary, "--clickhouse", url, *question, env=secrets))
     hours(base, binary, path, url, secrets, limits, wrong)
     failures(binary, url, secrets, wrong)
+    https(base, binary, url, folder, secrets, wrong)
     server.shutdown()
     print(f"remote: {len(questions)} questions answered as from the file")
 
@@ -88,6 +90,7 @@ def hours(base, binary, path, url, secrets, limits, wrong):
         for subject in document["subjects"]:
             subject.pop("timeline", None)
     compare(wrong, question, expected, found, exact=False)
+    days(base, binary, url, secrets, found, wrong)
     limited = figures.report(binary, "--clickhouse", url, "--accept", limits, "--warmup", "none", "--ramp-down", "none", env=secrets)
     if limited["acceptance"]["accepted"] is not True or "notes" not in limited:
         wrong.append(f"remote: limits on hourly figures: {limited['acceptance']}")
@@ -98,6 +101,53 @@ def hours(base, binary, path, url, secrets, limits, wrong):
     with open(path + ".html") as file:
         if page.returncode or "hourly figures" not in file.read() or "hourly figures" not in page.stdout:
             wrong.append(f"remote: HTML and text: {page.returncode} {page.stderr}")
+
+
+def days(base, binary, url, secrets, expected, wrong):
+    """The daily table answers for whole days. A day whose calls or cost differ from those of its hours is answered from hours."""
+    question = ["--by", "month,tenant,model,route,variant,provider"]
+    tokens = lambda document: document["subjects"][0]["statistics"]["tokens"]["output"]
+    ask = lambda *more: figures.report(binary, "--clickhouse", url, *question, *more, env=secrets)
+    row = "INSERT INTO tokengauge.requests_daily (day, requests, tokens_output) SELECT max(day), {calls}, 1000 FROM tokengauge.requests_daily"
+    # Tokens of the day without a call are not noticed, and show that the day is read.
+    base.query(row.format(calls=0))
+    if (found := tokens(ask())) != tokens(expected) + 1000:
+        wrong.append(f"days: {found} output tokens, and not 1,000 more than {tokens(expected)}")
+    # The period ends within the day.
+    until = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)).strftime("%Y-%m-%dT23:00:00Z")
+    if (found := tokens(ask("--until", until))) > tokens(expected):
+        wrong.append(f"days: {found} output tokens in a part of the day, and {tokens(expected)} in the day")
+    base.query(row.format(calls=1))
+    if (found := tokens(ask())) != tokens(expected):
+        wrong.append(f"days: {found} output tokens beside an incomplete day, and not {tokens(expected)}")
+    base.query("TRUNCATE TABLE tokengauge.requests_daily")
+    if (found := tokens(ask())) != tokens(expected):
+        wrong.append(f"days: {found} output tokens without daily figures, and not {tokens(expected)}")
+
+
+def https(base, binary, url, folder, secrets, wrong):
+    """Asks over TLS. The report trusts the own authority of the server only if it is named."""
+    authority, key, request, certificate = (os.path.join(folder, name) for name in ("ca.pem", "key.pem", "server.csr", "server.pem"))
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-batch"]
+    signer = os.path.join(folder, "ca-key.pem")
+    for command in [
+        [*new, "-x509", "-days", "2", "-subj", "/CN=authority of the test", "-keyout", signer, "-out", authority],
+        [*new, "-subj", "/CN=clickhouse", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", request],
+        ["openssl", "x509", "-req", "-in", request, "-CA", authority, "-CAkey", signer, "-CAcreateserial", "-days", "2",
+         "-copy_extensions", "copy", "-out", certificate],
+    ]:
+        subprocess.run(command, capture_output=True, check=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = base.serve(tls=context)
+    address, question = f"https://{server.address}", ["--by", "tenant"]
+    expected = figures.report(binary, "--clickhouse", url, *question, env=secrets)
+    found = figures.report(binary, "--clickhouse", address, *question, env={**secrets, "SSL_CERT_FILE": authority})
+    compare(wrong, ["https"], expected, found)
+    refused = subprocess.run([binary, "report", "--clickhouse", address], env=secrets, capture_output=True, text=True, check=False)
+    if refused.returncode != 2 or "UnknownIssuer" not in refused.stderr:
+        wrong.append(f"https: exited with {refused.returncode}: {refused.stderr[:500]}")
+    server.shutdown()
 
 
 def failures(binary, url, secrets, wrong):

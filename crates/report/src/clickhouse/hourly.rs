@@ -15,7 +15,7 @@ use crate::window::{RunExtent, Window};
 use crate::{Group, Period, Report, Request, Run, Subject, evaluate, time};
 
 /// The errors are those that `tests/clickhouse` checks.
-const PERCENTILES: &str = "estimates from hourly t-digests, whose rank differs from the level by at most 1 % (p50), 0.5 % \
+const PERCENTILES: &str = "estimates from t-digests of hours and days, whose rank differs from the level by at most 1 % (p50), 0.5 % \
                            (p5, p95) and 0.2 % (p99), or by one request";
 
 const NOTE: &str = "answered from hourly figures: percentiles are estimates, and there are no plots over time and no \

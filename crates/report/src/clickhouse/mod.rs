@@ -27,6 +27,8 @@ pub struct Counts {
     pub oldest: u64,
     /// First hour of the period with hourly figures, in seconds since 1970; 0 without figures.
     pub oldest_hour: u64,
+    /// 1 if the database has daily figures, which an older version of the tables lacks.
+    pub daily_tables: u8,
 }
 
 /// What answers a request.
@@ -52,7 +54,7 @@ pub enum TooMany {
 /// # Errors
 /// Fails if only single requests can answer, and more match than a report reads.
 pub fn choose(request: &Request, counts: Counts) -> Result<Source, TooMany> {
-    let Counts { calls, oldest, oldest_hour } = counts;
+    let Counts { calls, oldest, oldest_hour, .. } = counts;
     // Single requests are deleted after 30 days, and hourly figures after 25 months.
     let is_older = oldest_hour > 0 && (calls == 0 || oldest_hour + SECONDS_PER_HOUR <= oldest);
     let Some(reason) = needs_requests(request) else {
@@ -100,7 +102,7 @@ mod tests {
     use crate::dimension::Selector;
 
     fn counts(calls: u64) -> Counts {
-        Counts { calls, oldest: 36_000, oldest_hour: 36_000 }
+        Counts { calls, oldest: 36_000, oldest_hour: 36_000, daily_tables: 1 }
     }
 
     #[test]
@@ -108,7 +110,7 @@ mod tests {
         let request = Request { by: vec!["tenant".parse().unwrap()], ..Request::default() };
         assert_eq!(choose(&request, counts(1_000_000)), Ok(Source::Requests(None)));
         assert_eq!(choose(&request, counts(1_000_001)), Ok(Source::Hours));
-        let old = Counts { calls: 5, oldest: 39_600, oldest_hour: 36_000 };
+        let old = Counts { oldest: 39_600, ..counts(5) };
         assert_eq!(choose(&request, old), Ok(Source::Hours), "single requests are missing");
     }
 
@@ -119,7 +121,7 @@ mod tests {
         assert_eq!(choose(&request, counts(9_000_000)), Ok(Source::Requests(None)));
         let error = choose(&request, counts(20_000_001)).unwrap_err().to_string();
         assert!(error.starts_with("--where session needs single requests"), "{error}");
-        let old = Counts { calls: 5, oldest: 39_600, oldest_hour: 36_000 };
+        let old = Counts { oldest: 39_600, ..counts(5) };
         let Ok(Source::Requests(Some(warning))) = choose(&request, old) else { panic!() };
         assert!(warning.ends_with("the report starts at 1970-01-01T11:00:00.000Z"), "{warning}");
         for request in [

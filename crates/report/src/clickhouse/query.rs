@@ -11,6 +11,7 @@ use crate::{Compare, Request};
 pub(super) const MAX_HOURLY_ROWS: usize = MAX_GROUPS + 2;
 
 const NANOS_PER_HOUR: u64 = 3_600_000_000_000;
+const NANOS_PER_DAY: u64 = 24 * NANOS_PER_HOUR;
 
 /// Condition for the calls that a report counts.
 const IS_CALL: &str =
@@ -60,7 +61,8 @@ pub fn counts(request: &Request) -> String {
     format!(
         "SELECT toFloat64((SELECT count() FROM (SELECT 1 FROM tokengauge.requests WHERE {} LIMIT {limit}))) AS calls, \
          toUnixTimestamp((SELECT toDateTime(min(started_at)) FROM tokengauge.requests)) AS oldest, \
-         toUnixTimestamp((SELECT min(hour) FROM tokengauge.requests_hourly WHERE {})) AS oldest_hour \
+         toUnixTimestamp((SELECT min(hour) FROM tokengauge.requests_hourly WHERE {})) AS oldest_hour, \
+         toUInt8((SELECT count() FROM system.tables WHERE database = 'tokengauge' AND name = 'requests_daily')) AS daily_tables \
          FORMAT JSONEachRow",
         condition(request),
         all(&hour_range(request.period)),
@@ -92,8 +94,8 @@ pub fn values(request: &Request, dimension: Dimension) -> String {
 }
 
 /// Returns the query for the hourly figures: one row for all calls that match, whose key is empty, and one for each group.
-/// The largest row is the first.
-pub fn hours(request: &Request) -> String {
+/// The largest row is the first. With daily figures, these replace the hours of whole days.
+pub fn hours(request: &Request, has_days: bool) -> String {
     let by = &request.by;
     let keys = by.iter().filter_map(|dimension| hourly_column(*dimension));
     let keys: Vec<String> = keys.map(|column| format!("toString({column})")).collect();
@@ -106,12 +108,6 @@ pub fn hours(request: &Request) -> String {
         )
     });
     let figures: Vec<String> = sums.chain(tokens).chain(speeds).collect();
-    let conditions =
-        hour_range(request.period).into_iter().chain(request.only.iter().filter_map(|selector| {
-            let column = hourly_column(selector.dimension)?;
-            Some(format!("{column} = {}", literal(&selector.value)))
-        }));
-    let conditions = all(&conditions.collect::<Vec<_>>());
     // A rollup merges the groups, so that each row of the table is merged only once.
     let (keys, group) = match keys.is_empty() {
         true => ("[]::Array(String)".to_owned(), String::new()),
@@ -130,9 +126,37 @@ pub fn hours(request: &Request) -> String {
          toString(toUnixTimestamp64Nano(min(h.first_start))) AS first_start, \
          toString(toUnixTimestamp64Nano(max(h.last_end))) AS last_end \
          FROM (SELECT *, toFloat64(cost_n) AS priced, toInt128(coalesce(cost, 0) * 1000000000000) AS cost_units, \
-         toInt128(coalesce(cost_reported, 0) * 1000000000000) AS reported_units FROM tokengauge.requests_hourly) AS h \
-         WHERE {conditions} {group}ORDER BY requests DESC LIMIT {MAX_HOURLY_ROWS} FORMAT JSONEachRow",
+         toInt128(coalesce(cost_reported, 0) * 1000000000000) AS reported_units FROM ({table})) AS h \
+         {group}ORDER BY requests DESC LIMIT {MAX_HOURLY_ROWS} FORMAT JSONEachRow",
         figures = figures.join(", "),
+        table = rows(request, has_days),
+    )
+}
+
+/// Returns the query for the matching rows of the hourly table, or of the daily table for whole days.
+///
+/// A day is whole if the daily table has as many calls of this day as the hourly table, and the same cost, which is a
+/// decimal. A day can be incomplete if requests arrived while the daily table was created.
+fn rows(request: &Request, has_days: bool) -> String {
+    let selected = request.only.iter().filter_map(|selector| {
+        let column = hourly_column(selector.dimension)?;
+        Some(format!("{column} = {}", literal(&selector.value)))
+    });
+    let conditions =
+        all(&hour_range(request.period).into_iter().chain(selected).collect::<Vec<_>>());
+    let hours = format!("SELECT * FROM tokengauge.requests_hourly WHERE {conditions}");
+    if !has_days {
+        return hours;
+    }
+    let within = all(&hour_range(whole_days(request.period)));
+    let days = format!(
+        "SELECT day FROM (SELECT toDate(hour) AS day, sum(requests) AS calls, coalesce(sum(cost), 0) AS total \
+         FROM tokengauge.requests_hourly WHERE {within} GROUP BY day) WHERE (day, calls, total) IN \
+         (SELECT day, sum(requests), coalesce(sum(cost), 0) FROM tokengauge.requests_daily GROUP BY day)"
+    );
+    format!(
+        "{hours} AND toDate(hour) NOT IN ({days}) UNION ALL SELECT toDateTime(day, 'UTC') AS hour, * EXCEPT day \
+         FROM tokengauge.requests_daily WHERE {conditions} AND day IN ({days})"
     )
 }
 
@@ -180,6 +204,15 @@ pub(super) fn whole_hours(StartRange { from, until }: StartRange) -> StartRange 
     }
 }
 
+/// Returns the whole days within the range.
+fn whole_days(StartRange { from, until }: StartRange) -> StartRange {
+    let whole = until / NANOS_PER_DAY * NANOS_PER_DAY;
+    StartRange {
+        from: from.div_ceil(NANOS_PER_DAY).saturating_mul(NANOS_PER_DAY),
+        until: if until == StartRange::ALL.until { until } else { whole },
+    }
+}
+
 fn all(conditions: &[String]) -> String {
     if conditions.is_empty() { "true".to_owned() } else { conditions.join(" AND ") }
 }
@@ -216,7 +249,7 @@ mod tests {
             "{sql}"
         );
         assert!(sql.contains("formatDateTime(started_at, '%Y-%m') = '2026-10'"), "{sql}");
-        let sql = hours(&Request { by: vec!["tenant".parse().unwrap()], ..request });
+        let sql = hours(&Request { by: vec!["tenant".parse().unwrap()], ..request }, false);
         assert!(
             sql.contains(
                 "hour < toDateTime(10800, 'UTC') AND formatDateTime(hour, '%Y-%m') = '2026-10'"
@@ -224,6 +257,20 @@ mod tests {
             "{sql}"
         );
         assert!(!sql.contains("hour >= toDateTime"), "{sql}");
+        assert!(!sql.contains("requests_daily"), "{sql}");
+    }
+
+    #[test]
+    fn days_replace_the_hours_of_whole_days() {
+        const DAY: u64 = 86_400;
+        let nanos = |seconds: u64| seconds * 1_000_000_000;
+        let request = request("tenant=a", nanos(DAY + 3_600), nanos(5 * DAY - 1));
+        let sql = hours(&request, true);
+        let edges = "hour >= toDateTime(90000, 'UTC') AND hour < toDateTime(432000, 'UTC') AND tenant = 'a'";
+        assert_eq!(sql.matches(edges).count(), 2, "{sql}");
+        let within = "WHERE hour >= toDateTime(172800, 'UTC') AND hour < toDateTime(345600, 'UTC') GROUP BY day";
+        assert_eq!(sql.matches(within).count(), 2, "{sql}");
+        assert_eq!(whole_days(StartRange::ALL), StartRange::ALL);
     }
 
     #[test]
