@@ -29,6 +29,8 @@ def check(base, binary, otelcol, folder, wrong):
         "receivers::otlp::protocols::grpc::endpoint": f"127.0.0.1:{grpc}",
         "exporters::clickhouse::endpoint": f"http://{server.address}?compress=none",
         "exporters::clickhouse::sending_queue::batch::flush_timeout": "1s",
+        # After a timeout, the Collector would repeat the batch, and the engine would have these requests twice.
+        "exporters::clickhouse::timeout": f"{rig.WAIT_LIMIT}s",
         "extensions::file_storage/queue::directory": os.path.join(folder, "queue"),
         "service::telemetry::metrics::level": "none",
     }
