@@ -50,10 +50,12 @@ pub struct TokenCounter {
 
 impl TokenCounter {
     pub fn new(tokenizers: &Tokenizers, budget: &RequestBudget) -> Self {
+        // A request or response without a model name has the tokenizer of the pattern `*`.
+        let model_tokenizer = tokenizers.for_model("");
         Self {
             tokenizers: tokenizers.clone(),
-            model_tokenizer: None,
-            native: Tokenizer::BuiltIn(STANDARD),
+            native: model_tokenizer.clone().unwrap_or(Tokenizer::BuiltIn(STANDARD)),
+            model_tokenizer,
             streams: Vec::new(),
             latest: 0,
             untracked: UntrackedTexts::default(),
@@ -414,6 +416,28 @@ mod tests {
         counter.set_model("gpt-4o");
         counter.push(0, Part::Text, &"=".repeat(20 * 1024));
         assert_eq!(counter.source(), Source::Counted, "the budget was returned");
+    }
+
+    /// Requests to llama.cpp's `/completion` name no model, and its streams name the model at the end.
+    #[cfg(feature = "hf-tokenizers")]
+    #[test]
+    fn a_tokenizer_of_all_models_counts_text_without_a_model_name() {
+        use crate::count::{CustomTokenizer, TokenizerAssignment};
+
+        let file = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+            "pre_tokenizer": {"type": "Whitespace"}}"#;
+        for (models, expected) in [("*", Source::Counted), ("llama-*", Source::Estimated)] {
+            let assigned = TokenizerAssignment {
+                models: models.to_owned(),
+                file: "llama.json".into(),
+                tokenizer: CustomTokenizer::read(file, "llama").unwrap().into(),
+            };
+            let tokenizers = Tokenizers::new([assigned]);
+            let mut counter = TokenCounter::new(&tokenizers, &RequestBudget::default());
+            push_all(&mut counter, 0, Part::Text, "every word is a token");
+            counter.set_model("llama-3");
+            assert_eq!(counter.finish().source, expected, "{models}");
+        }
     }
 
     #[cfg(feature = "hf-tokenizers")]

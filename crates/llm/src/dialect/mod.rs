@@ -161,14 +161,14 @@ readers! {
 /// Returns a reader for the response to `request`. `failed` is set if the status is an error.
 fn reader(api: Api, request: &RequestFacts, failed: bool, budget: &RequestBudget) -> Reader {
     let table = match api.family() {
-        Family::OpenAi => return openai::reader(api, failed, budget),
+        Family::OpenAi => return openai::reader(api, request, failed, budget),
         Family::Anthropic => return anthropic::reader(failed, budget),
         Family::Google => return google::reader(api, request, failed),
         Family::Bedrock => return bedrock::reader(api, failed, budget),
         Family::Replicate => return replicate::Replicate::new(failed).into(),
         Family::LmStudio => return lm_studio::reader(failed, budget),
         Family::Watsonx if api == Api::WatsonxChat => {
-            return openai::reader(Api::OpenAiChat, failed, budget);
+            return openai::reader(Api::OpenAiChat, request, failed, budget);
         }
         Family::Cohere => cohere::table(api),
         Family::Watsonx => &clouds::WATSONX,

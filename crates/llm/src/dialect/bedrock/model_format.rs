@@ -6,7 +6,7 @@
 use super::{converse, models};
 use crate::budget::RequestBudget;
 use crate::dialect::json::{Found, JsonScanner, Paths, Value};
-use crate::dialect::{Api, Event, EventSink, Reader, anthropic, openai};
+use crate::dialect::{Api, Event, EventSink, Reader, RequestFacts, anthropic, openai};
 use crate::frame::Frame;
 
 /// Maximum number of body bytes that are buffered until the format is known. The first few keys normally show the
@@ -157,8 +157,12 @@ impl ModelReader {
     fn with_format(format: ModelFormat, budget: &RequestBudget) -> Self {
         Self::Known(match format {
             ModelFormat::Anthropic => anthropic::reader(false, budget),
-            ModelFormat::OpenAiChat => openai::reader(Api::OpenAiChat, false, budget),
-            ModelFormat::OpenAiCompletions => openai::reader(Api::OpenAiCompletions, false, budget),
+            ModelFormat::OpenAiChat => {
+                openai::reader(Api::OpenAiChat, &RequestFacts::default(), false, budget)
+            }
+            ModelFormat::OpenAiCompletions => {
+                openai::reader(Api::OpenAiCompletions, &RequestFacts::default(), false, budget)
+            }
             ModelFormat::Nova => converse::reader(false).into(),
             ModelFormat::Other => models::reader(false).into(),
         })

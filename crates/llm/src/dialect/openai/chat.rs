@@ -10,7 +10,7 @@ use crate::dialect::json::{Expected, Found, Paths, Typed, Value};
 use crate::dialect::lenient::record_misfit;
 use crate::dialect::response::{ANY_ERROR, ErrorReport, Format, Message};
 use crate::dialect::usage::ResultUsage;
-use crate::dialect::{Api, Event, EventSink, Part, Timings};
+use crate::dialect::{Api, Event, EventSink, Part, RequestFacts, Timings};
 
 #[derive(Debug)]
 pub struct Chat {
@@ -156,6 +156,11 @@ impl Chat {
             is_known_part: false,
             stopped: None,
         }
+    }
+
+    /// Sets the number of choices per prompt, by which usage that each choice reports is added up.
+    pub fn with_request(self, request: &RequestFacts) -> Self {
+        Self { by_choice: ResultUsage::new(request), ..self }
     }
 
     fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {

@@ -22,10 +22,10 @@ pub use request::{REQUEST, REQUEST_ROWS};
 pub use responses::{Responses, TurnMessage};
 
 use super::response::FormatReader;
-use super::{Api, Reader};
+use super::{Api, Reader, RequestFacts};
 use crate::budget::RequestBudget;
 
-pub fn reader(api: Api, failed: bool, budget: &RequestBudget) -> Reader {
+pub fn reader(api: Api, request: &RequestFacts, failed: bool, budget: &RequestBudget) -> Reader {
     match api {
         Api::OpenAiResponses | Api::OpenAiStoredResponse | Api::OpenAiCompaction => {
             FormatReader::new(Responses::new(api), failed).with_templates(budget).into()
@@ -33,7 +33,10 @@ pub fn reader(api: Api, failed: bool, budget: &RequestBudget) -> Reader {
         Api::OpenAiTranscription | Api::OpenAiSpeech | Api::OpenAiImages => {
             MediaReader::new(api, failed).into()
         }
-        _ => FormatReader::new(Chat::new(api), failed).with_templates(budget).into(),
+        _ => {
+            let chat = Chat::new(api).with_request(request);
+            FormatReader::new(chat, failed).with_templates(budget).into()
+        }
     }
 }
 

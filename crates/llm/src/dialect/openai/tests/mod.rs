@@ -219,6 +219,26 @@ fn adds_usage_of_several_prompts_only_for_completions() {
     assert_eq!(last(Api::OpenAiChat), usage([Some(5), Some(10), None, None, None]));
 }
 
+/// llama.cpp repeats the tokens of the prompt with each of its choices, although it reads the prompt once.
+#[test]
+fn counts_the_prompt_of_several_choices_once() {
+    let message = |choice: u32| {
+        format!(
+            r#"{{"choices":[{{"index":{choice},"text":"","finish_reason":"length"}}],"usage":{{"prompt_tokens":9,"completion_tokens":20,"prompt_tokens_details":{{"cached_tokens":8}}}}}}"#
+        )
+    };
+    let messages = [message(1), message(0)];
+    let body = events(&messages.each_ref().map(String::as_str));
+    let last = |request| {
+        let response = TestResponse::new(Api::OpenAiCompletions, STREAM).to(request);
+        response.read(body.as_bytes()).pop().unwrap()
+    };
+    let once = usage([Some(9), Some(40), Some(8), None, None]);
+    assert_eq!(last(r#"{"prompt":"Hello","n":2}"#), once);
+    let twice = usage([Some(18), Some(40), Some(16), None, None]);
+    assert_eq!(last(r#"{"prompt":["Hello","Hello"]}"#), twice);
+}
+
 #[test]
 fn reads_every_form_of_error() {
     let shapes = [
