@@ -82,6 +82,8 @@ pub(super) const NAMES: &[Name] = &[
     name(LlamaCpp, Waiting, "llamacpp:requests_deferred"),
     name(LlamaCpp, Running, "llamacpp:requests_processing"),
     name(LlamaCpp, KvCache, "llamacpp:kv_cache_usage_ratio"),
+    name(LlamaCpp, Hits, "llamacpp:prompt_tokens_cached_total"),
+    name(LlamaCpp, Misses, "llamacpp:prompt_tokens_total"),
     with_label(name(Triton, Waiting, "nv_trt_llm_request_metrics"), "request_type", "waiting"),
     name(Triton, Waiting, "nv_inference_pending_request_count"),
     with_label(name(Triton, Running, "nv_trt_llm_request_metrics"), "request_type", "scheduled"),

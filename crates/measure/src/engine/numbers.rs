@@ -87,10 +87,16 @@ pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, Scrape
 }
 
 /// Samples of each metric in [`NAMES`], and of the process start time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PageMetrics {
     names: [Series; NAMES.len()],
     started: Series,
+}
+
+impl Default for PageMetrics {
+    fn default() -> Self {
+        Self { names: std::array::from_fn(|_| Series::default()), started: Series::default() }
+    }
 }
 
 /// The values of one metric, by a hash of their labels. The hash omits labels that contain the number of a parallel
@@ -277,6 +283,15 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"1\"} 4
 sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
 ";
         assert_eq!(numbers(body).running, Some(7));
+    }
+
+    #[test]
+    fn llama_cpp_counts_prompt_tokens_with_and_without_cache() {
+        let body = "llamacpp:prompt_tokens_total 75\nllamacpp:requests_deferred 0\n";
+        assert_eq!(numbers(body).prefix, None, "older versions do not report hits");
+        let body = format!("{body}llamacpp:prompt_tokens_cached_total 25\n");
+        let expected = PrefixCacheUsage::Counted { queries: 100.0, hits: 25.0 };
+        assert_eq!(numbers(&body).prefix, Some(expected));
     }
 
     #[test]
