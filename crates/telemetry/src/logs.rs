@@ -130,6 +130,10 @@ struct QueueProcessor(Arc<Queue<QueuedLog>>);
 
 impl LogProcessor for QueueProcessor {
     fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        // The bridge names a log line after its place in the source code. A record with a name is an event.
+        if record.event_name().is_some_and(|name| name.starts_with("event ")) {
+            record.set_event_name("");
+        }
         let bytes = approximate_bytes(record);
         self.0.offer((record.clone(), scope.clone()), bytes);
     }

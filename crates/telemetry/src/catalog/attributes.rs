@@ -35,7 +35,7 @@ attributes! {
     ERROR_TYPE "error.type" Gated, "Kind of error: the provider's code, a status code, or an outcome. Only on errors.";
     TOKEN_MODALITY "gen_ai.token.modality" Closed(&["text", "image", "audio", "unknown"]), "Modality of the tokens, if the provider splits its counts. `unknown`: not split, or another modality (video, documents).";
     TOKEN_TYPE "gen_ai.token.type" Closed(&["input", "output"]), "Direction of the tokens.";
-    METHOD "http.request.method" Closed(&["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", "_OTHER"]), "The request's method.";
+    METHOD "http.request.method" Closed(&["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE", "_OTHER"]), "The request's method.";
     STATUS "http.response.status_code" Any, "The response's status, 100 to 599.";
     SCHEME "url.scheme" Closed(&["http", "https"]), "Scheme that the client used.";
     PROTOCOL_VERSION "network.protocol.version" Closed(&["0.9", "1.0", "1.1", "2", "3"]), "HTTP version that the client used.";

@@ -56,7 +56,7 @@ attributes! {
     COST_SOURCE "tokengauge.cost.source" Closed(&["reported", "estimated"]), "Whether the provider reported the tokens of the cost.";
     TENANT "tokengauge.tenant" Any, "Tenant of the request, from the configured header. Both spans.";
     SESSION "tokengauge.session" Any, "Conversation or run of the request, from the configured header, or else from what the client sends. Both spans.";
-    SESSION_SOURCE "tokengauge.session.source" Closed(&["configured", "x-claude-code-session-id", "metadata.user_id", "request.session_id", "session-id", "session_id", "x-session-id", "x-session-affinity", "x-opencode-session", "prompt_cache_key", "conversation", "baggage"]), "Where the session was found. Both spans.";
+    SESSION_SOURCE "tokengauge.session_source" Closed(&["configured", "x-claude-code-session-id", "metadata.user_id", "request.session_id", "session-id", "session_id", "x-session-id", "x-session-affinity", "x-opencode-session", "prompt_cache_key", "conversation", "baggage"]), "Where the session was found. Both spans.";
     SUB_AGENT "gen_ai.agent.id" Any, "Sub-agent that sent the request, from `x-claude-code-agent-id`. Both spans.";
     VARIANT "tokengauge.variant" Any, "Variant of the request, from the configured header. Both spans.";
     RESPONSE_MODEL "gen_ai.response.model" Any, "Model in the response.";
@@ -103,8 +103,8 @@ attributes! {
     CONNECT_TCP "tokengauge.connect.tcp" Any, "TCP connect including a proxy's tunnel, in seconds, if a connection was opened. CLIENT span.";
     CONNECT_TLS "tokengauge.connect.tls" Any, "TLS handshake, in seconds, if there was one. CLIENT span.";
     NETWORK_RTT "tokengauge.network.rtt" Any, "Smoothed TCP round-trip time, in seconds, as the kernel last reported it during the request: of the client's connection on the SERVER span, of the upstream's on the CLIENT span.";
-    NETWORK_RTT_MIN "tokengauge.network.rtt_min" Any, "Minimum recent round-trip time, in seconds; as above.";
-    NETWORK_RETRANSMITS "tokengauge.network.retransmits" Any, "TCP segments retransmitted on that connection since the last request that reported them, or since it was opened. On a connection shared by concurrent requests: of all of them.";
+    NETWORK_RTT_MIN "tokengauge.network.rtt_min" Any, "Minimum recent round-trip time, in seconds; as above. Both spans.";
+    NETWORK_RETRANSMITS "tokengauge.network.retransmits" Any, "TCP segments retransmitted on that connection since the last request that reported them, or since it was opened. On a connection shared by concurrent requests: of all of them. Both spans.";
     TIME_TO_HEADERS "tokengauge.time_to_headers" Any, "head − accept, in seconds.";
     TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Any, "byte − accept, in seconds.";
     TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Any, "event − accept, in seconds.";

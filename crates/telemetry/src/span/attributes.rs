@@ -54,8 +54,8 @@ pub(crate) trait AttributeWriter {
 /// Returns the HTTP method for labels and span names. A method that is not in the semantic conventions becomes
 /// `_OTHER`.
 pub fn method(method: &http::Method) -> &'static str {
-    const KNOWN: [&str; 9] =
-        ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+    const KNOWN: [&str; 10] =
+        ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"];
     let known = KNOWN.into_iter().find(|known| *known == method.as_str());
     known.unwrap_or("_OTHER")
 }

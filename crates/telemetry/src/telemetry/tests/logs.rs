@@ -89,6 +89,7 @@ fn all_kinds_of_records_arrive_over_both_transports() {
 
         assert_eq!(own.body.unwrap().value, Some(text("listening")));
         assert_eq!(find(&own.attributes, "address"), Some(&text("127.0.0.1:1")));
+        assert_eq!(own.event_name, "", "a log line is not an event");
 
         for record in [&request, &content] {
             assert_eq!(record.trace_id, b"0123456789abcdef");
