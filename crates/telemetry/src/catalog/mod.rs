@@ -100,6 +100,8 @@ macro_rules! finished {
 pub mod attributes;
 mod buckets;
 pub mod health;
+#[cfg(test)]
+mod registry;
 pub mod semconv;
 pub mod spans;
 pub(crate) mod state;
