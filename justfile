@@ -84,6 +84,10 @@ reproducible:
 report: build
     .ci/run report
 
+# Compare with another instrument: aiperf, guidellm or conventions (--write: renew its section of docs/explanation/agreement.md)
+judge NAME *arguments: build
+    JUDGES={{NAME}} JUDGE_OPTIONS="{{arguments}}" .ci/run judges
+
 # Check the FOCUS output of `tokengauge report` with the official validator
 focus: build
     .ci/run focus

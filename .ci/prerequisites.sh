@@ -190,6 +190,28 @@ need_envoy() {
   printf '%s\n' "$wanted" >"$made"
 }
 
+# An environment for a load generator of the stage `judges`. Its file lists all dependencies, so pip does not add others.
+need_judge() { # name
+  local wanted requirements=tests/python/judges/$1-requirements.txt folder=$target/$1-venv made=$target/$1-venv/made-from.txt
+  wanted=$(cat "$requirements")
+  [ -x "$folder/bin/python" ] && [ "$(cat "$made" 2>/dev/null)" = "$wanted" ] && return
+  need python3 python3 || return
+  rm -rf "$folder" && python3 -m venv "$folder" || return
+  "$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$requirements" || return
+  printf '%s\n' "$wanted" >"$made"
+}
+
+# The cache of Python's tiktoken. It names a file after the address from which it would download it. The file is in the
+# crate tiktoken-rs.
+need_encodings() {
+  local name=o200k_base address crate
+  address=https://openaipublic.blob.core.windows.net/encodings/$name.tiktoken
+  crate=$(cargo metadata --format-version 1 --locked |
+    python3 -c 'import json, sys; print(next(p["manifest_path"] for p in json.load(sys.stdin)["packages"] if p["name"] == "tiktoken-rs"))') || return
+  mkdir -p "$target/encodings" &&
+    cp "$(dirname "$crate")/assets/$name.tiktoken" "$target/encodings/$(printf %s "$address" | sha1sum | cut -d ' ' -f 1)"
+}
+
 # A Python environment with pinned packages, made again when the pins change.
 need_python() {
   local wanted made=$environment/made-from.txt

@@ -1,0 +1,1 @@
+"""Tools that measure the same requests as tokengauge, and the comparison with its request log, report and metrics."""
