@@ -107,6 +107,8 @@ static PATHS: Paths<ChatField> = Paths::new(&[
     ("system_fingerprint", ChatField::SystemFingerprint),
     ("usage|timings|time_info|perf_metrics|stats{}", ChatField::Usage),
     ("x_groq.usage{}", ChatField::Usage),
+    ("provider_metadata.gateway{}", ChatField::Usage),
+    ("choices.*.message.provider_metadata.gateway{}", ChatField::Usage),
     ("choices.*.usage{}", ChatField::Usage),
     ("data|results.*", ChatField::Result),
     ("text", ChatField::Transcription),
@@ -256,7 +258,10 @@ impl Chat {
         let of_groq = chunk.x_groq.0.as_ref().and_then(|groq| groq.usage.0.as_deref());
         let of_choice = only.and_then(|choice| choice.usage.0.as_deref());
         let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
-        let usage = raw.map(RawUsage::usage).unwrap_or_default();
+        let mut usage = raw.map(RawUsage::usage).unwrap_or_default();
+        if let Some(gateway) = gateway(chunk) {
+            usage.cost_ticks = usage.cost_ticks.or(gateway.usage().cost_ticks);
+        }
         let ended = only
             .filter(|choice| choice.finish_reason().is_some())
             .and_then(|choice| index(choice.index));
@@ -325,6 +330,17 @@ impl Chat {
             _ => {}
         }
     }
+}
+
+/// Returns the object with the cost of Vercel's AI Gateway.
+fn gateway<'a>(chunk: &'a Chunk<'_>) -> Option<&'a RawUsage> {
+    let of_choice = |choice: &'a Choice<'_>| {
+        let message = choice.delta.0.as_ref().or(choice.message.0.as_deref())?;
+        message.provider_metadata.0.as_deref()
+    };
+    let metadata = chunk.provider_metadata.0.as_deref();
+    let metadata = metadata.or_else(|| chunk.choices.iter().find_map(of_choice))?;
+    metadata.gateway.0.as_deref()
 }
 
 impl Format for Chat {

@@ -25,6 +25,7 @@ pub struct Chunk<'a> {
     pub choices: List<Choice<'a>>,
     pub usage: Object<Box<RawUsage>>,
     pub x_groq: Object<Box<Groq>>,
+    pub provider_metadata: Object<Box<ProviderMetadata>>,
     /// Durations of llama.cpp.
     pub timings: Object<Box<RawUsage>>,
     /// Durations of Cerebras.
@@ -59,6 +60,14 @@ pub struct Groq {
     pub error: HasError,
 }
 
+/// Metadata of Vercel's AI Gateway.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ProviderMetadata {
+    /// Has the cost of the call under the same key as a usage object.
+    pub gateway: Object<Box<RawUsage>>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Choice<'a> {
@@ -87,6 +96,7 @@ pub struct ChatMessage<'a> {
     pub tool_calls: List<Box<ToolCall<'a>>>,
     pub function_call: Object<Box<Function<'a>>>,
     pub audio: Object<Audio<'a>>,
+    pub provider_metadata: Object<Box<ProviderMetadata>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

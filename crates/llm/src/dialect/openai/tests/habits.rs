@@ -219,6 +219,31 @@ fn reads_the_cost_that_a_provider_reports() {
 }
 
 #[test]
+fn reads_the_cost_of_vercels_ai_gateway() {
+    let gateway = r#"{"routing":{"finalProvider":"openai","attempts":[{"success":true,"cost":9}]},"cost":"0.0042","marketCost":"0.01"}"#;
+    let metadata =
+        format!(r#""provider_metadata":{{"openai":{{"responseId":"r"}},"gateway":{gateway}}}"#);
+    let counted = Usage { input: Some(5), output: Some(2), ..Usage::default() };
+    let (counts, cost) = (r#""usage":{"prompt_tokens":5,"completion_tokens":2}"#, Some(42_000_000));
+    let priced = format!("{:?}", Event::Usage(&Usage { cost_ticks: cost, ..counted }));
+    let only = format!("{:?}", Event::Usage(&Usage { cost_ticks: cost, ..Usage::default() }));
+    let counted = format!("{:?}", Event::Usage(&counted));
+    for message in [
+        format!(r#"{{"choices":[{{"index":0,"delta":{{{metadata}}}}}],{counts}}}"#),
+        format!(r#"{{"choices":[],{counts},{metadata}}}"#),
+    ] {
+        assert!(chat(&[&message]).contains(&priced), "{message}: {:?}", chat(&[&message]));
+    }
+    for message in [
+        format!(r#"{{"choices":[{{"index":0,"message":{{"content":"a",{metadata}}}}}],{counts}}}"#),
+        format!(r#"{{"choices":[],{counts},{metadata}}}"#),
+    ] {
+        let events = body(Api::OpenAiChat, &message);
+        assert!(events.contains(&only) && events.contains(&counted), "{message}: {events:?}");
+    }
+}
+
+#[test]
 fn refuses_a_cost_that_no_call_can_have() {
     let reported = Usage { input: Some(5), ..Usage::default() };
     let reported = format!("{:?}", Event::Usage(&reported));
