@@ -209,7 +209,10 @@ impl Observer {
     pub fn stop(&self, limit: Duration) -> bool {
         let is_complete = self.finish(limit);
         let recorded = self.shared.recorded.load(Ordering::Relaxed);
-        let unrecorded = self.shared.channel.opened().saturating_sub(recorded);
+        let channel = &self.shared.channel;
+        // Requests that the channel did not admit are counted by themselves.
+        let admitted = channel.opened().saturating_sub(channel.lost().exchanges);
+        let unrecorded = admitted.saturating_sub(recorded);
         self.shared.unrecorded.store(unrecorded, Ordering::Relaxed);
         is_complete
     }

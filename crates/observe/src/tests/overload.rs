@@ -43,7 +43,11 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
-        let channel = Arc::new(ObservationChannel::new(tee::ChannelConfig::default()));
+        Self::with(tee::ChannelConfig::default())
+    }
+
+    fn with(config: tee::ChannelConfig) -> Self {
+        let channel = Arc::new(ObservationChannel::new(config));
         let (requests, records) = requests();
         let observer = Arc::new(Observer::start(Arc::clone(&channel), requests).unwrap());
         Self { channel, observer, records }
@@ -246,6 +250,14 @@ fn requests_that_a_shutdown_leaves_without_a_record_are_counted() {
     assert!(running.observer.stop(Duration::from_secs(30)));
     assert_eq!(running.observer.unrecorded_requests(), 0);
     assert_eq!(running.records.try_iter().count(), 60);
+}
+
+#[test]
+fn a_shutdown_counts_requests_that_the_channel_did_not_admit_once() {
+    let running = Running::with(tee::ChannelConfig { max_requests: 0, ..Default::default() });
+    running.open().end(clock::now(), Ending::Complete);
+    assert!(running.observer.stop(Duration::from_secs(30)));
+    assert_eq!((running.observer.unrecorded_requests(), running.health().unobserved), (0, 1));
 }
 
 /// Large chunks that have waited for the observer for longer than two seconds are given up, small ones after four
