@@ -70,6 +70,7 @@ fn describe(event: &Event<'_>, tokens: TokenDelta) -> String {
         | Event::Failed { .. }
         | Event::Tier { .. }
         | Event::Timings(_)
+        | Event::Compacted
         | Event::Answered
         | Event::Done
         | Event::ParseError(_) => format!("{event:?}"),

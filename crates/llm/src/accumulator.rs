@@ -46,6 +46,8 @@ pub struct ResponseAccumulator {
     is_done: bool,
     /// Whether a JSON body is a response of its API.
     is_answered: bool,
+    /// Whether the provider compacted the conversation for this response.
+    pub is_compacted: bool,
     last_usage: LastUsage,
     /// The kinds of parse errors, and how often each occurred.
     pub parse_errors: Vec<(ParseError, u32)>,
@@ -122,6 +124,7 @@ impl ResponseAccumulator {
             choices: Vec::new(),
             is_done: false,
             is_answered: false,
+            is_compacted: false,
             last_usage: LastUsage::None,
             parse_errors: Vec::new(),
         }
@@ -159,6 +162,7 @@ impl ResponseAccumulator {
                 set_name(&mut self.system_fingerprint, *system_fingerprint);
             }
             Event::Timings(timings) => self.timings.get_or_insert_default().merge(**timings),
+            Event::Compacted => self.is_compacted = true,
             Event::Answered => self.is_answered = true,
             Event::Done => self.is_done = true,
             Event::ParseError(error) => error.add_to(&mut self.parse_errors),

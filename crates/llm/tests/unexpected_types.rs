@@ -252,6 +252,7 @@ impl Reading {
             | Event::Failed { .. }
             | Event::Tier { .. }
             | Event::Timings(_)
+            | Event::Compacted
             | Event::Answered
             | Event::Done) => self.other.push(format!("{event:?}")),
         }

@@ -111,6 +111,7 @@ fn call() -> Call {
             ..RequestFacts::default()
         },
         streamed: true,
+        compacted: false,
         response_id: None,
         response_model: Name::new("gpt-4o-2024-08-06"),
         service_tier: None,

@@ -390,7 +390,9 @@ impl ApiCall {
         let facts = &mut self.response.facts;
         let is_fetched = self.api.operation() == Operation::FetchResponse;
         let usage = facts.usage.filter(|_| !is_fetched);
+        let has_compacted = usage.is_some_and(|usage| usage.compaction.is_some());
         Call {
+            compacted: request.compacted || facts.is_compacted || has_compacted,
             length_buckets: LengthBuckets::from_call(&request, usage.as_ref(), output.as_ref()),
             series,
             streamed,

@@ -69,7 +69,11 @@ impl ObservedResponse {
         }
         content.event |= !matches!(
             event,
-            Event::ParseError(_) | Event::Call { .. } | Event::Answered | Event::Done
+            Event::ParseError(_)
+                | Event::Call { .. }
+                | Event::Compacted
+                | Event::Answered
+                | Event::Done
         );
     }
 

@@ -1,5 +1,5 @@
-//! Exports OTLP log records: the proxy's own log, one record per finished request, and the content of calls as GenAI
-//! events.
+//! Exports OTLP log records: the proxy's own log, one record per finished request, and the content and the errors of
+//! calls as GenAI events.
 //!
 //! Records wait in the same kind of bounded queue as spans, and the telemetry thread exports them, so emitting a record
 //! never blocks. The SDK's batch processor is not used, because it reports losses only as log lines and flushes without
@@ -21,10 +21,12 @@ use tokengauge_llm::content::CapturedContent;
 use tokengauge_measure::record::{Call, Outcome, Record};
 use tokengauge_types::label::Name;
 
-use crate::catalog::{Attribute, SCOPE};
+use crate::catalog::spans;
+use crate::catalog::values::is_inference;
+use crate::catalog::{self, Attribute};
 use crate::queue::Queue;
 use crate::span::attributes::{self, AttributeWriter};
-use crate::span::{end_time, innermost_span_id};
+use crate::span::{self, end_time, innermost_span_id};
 
 /// Name of the log event for a finished request. The body of the event has the same fields as a line of the request
 /// log.
@@ -32,6 +34,9 @@ pub const REQUEST_EVENT: &str = "tokengauge.request";
 
 /// Event name for the content of a call, defined by the GenAI semantic conventions.
 pub const CONTENT_EVENT: &str = "gen_ai.client.inference.operation.details";
+
+/// Event name for a failed inference, defined by the GenAI semantic conventions.
+pub const EXCEPTION_EVENT: &str = "gen_ai.client.inference.exception";
 
 /// Prefix of the `tracing` targets whose log events are exported. Events of other libraries are not exported.
 const OWN_TARGETS: &str = "tokengauge";
@@ -58,9 +63,7 @@ impl LogEmitter {
             .with_resource(resource.clone())
             .with_log_processor(QueueProcessor(Arc::clone(&queue)))
             .build();
-        let scope =
-            InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
-        let logger = provider.logger_with_scope(scope);
+        let logger = provider.logger_with_scope(catalog::scope());
         Self { provider, logger, queue }
     }
 
@@ -69,25 +72,33 @@ impl LogEmitter {
         OpenTelemetryTracingBridge::new(&self.provider)
     }
 
-    /// Emits a log record for a finished request, and one for its content if the route captures content. `line`
-    /// computes the line of the request log. It is called only if the queue can accept a record.
+    /// Emits a log record for a finished request, one for its content if the route captures content, and one for the
+    /// error if an inference failed. `line` computes the line of the request log. It is called only if the queue can
+    /// accept a record.
     pub(crate) fn emit_request(&self, record: &Record, line: impl FnOnce() -> Option<Value>) {
         let content = record.call.as_ref().and_then(|call| Some((call, call.content.as_deref()?)));
+        let exception = failed_inference(record);
         if let Some(reason) = self.queue.refusal() {
-            return self.queue.count_dropped(reason, 1 + usize::from(content.is_some()));
+            let events = usize::from(content.is_some()) + usize::from(exception.is_some());
+            return self.queue.count_dropped(reason, 1 + events);
         }
         if let Some(body) = line().and_then(any_value) {
-            let mut request = self.log_record(record, REQUEST_EVENT);
+            let mut request = self.log_record(record, REQUEST_EVENT, request_severity(record));
             request.set_body(body);
             self.logger.emit(request);
         }
         if let Some((call, content)) = content {
             self.emit_content(record, call, content);
         }
+        if let Some(error) = exception {
+            let mut event = self.log_record(record, EXCEPTION_EVENT, Severity::Warn);
+            event.name(spans::EXCEPTION_TYPE, Some(error));
+            self.logger.emit(event);
+        }
     }
 
     fn emit_content(&self, record: &Record, call: &Call, content: &CapturedContent) {
-        let mut event = self.log_record(record, CONTENT_EVENT);
+        let mut event = self.log_record(record, CONTENT_EVENT, Severity::Debug);
         attributes::inference(&mut event, record, call);
         for (attribute, text) in attributes::content_texts(content) {
             // The semantic conventions require structured values in events. Span attributes contain the same content as
@@ -96,18 +107,13 @@ impl LogEmitter {
                 event.add_attribute(attribute.key, value);
             }
         }
+        attributes::stop_sequences(&mut event, content);
         attributes::content_gaps(&mut event, content);
         self.logger.emit(event);
     }
 
     /// Creates a log record with the end time, trace id and span id of a request.
-    fn log_record(&self, record: &Record, event: &'static str) -> SdkLogRecord {
-        let severity = match record.outcome {
-            Outcome::Ok | Outcome::Cancelled => Severity::Info,
-            Outcome::Error | Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {
-                Severity::Warn
-            }
-        };
+    fn log_record(&self, record: &Record, event: &'static str, severity: Severity) -> SdkLogRecord {
         let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(end_time(record).unix_nanos());
         let mut log = self.logger.create_log_record();
         log.set_event_name(event);
@@ -122,6 +128,21 @@ impl LogEmitter {
         );
         log
     }
+}
+
+const fn request_severity(record: &Record) -> Severity {
+    match record.outcome {
+        Outcome::Ok | Outcome::Cancelled => Severity::Info,
+        Outcome::Error | Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {
+            Severity::Warn
+        }
+    }
+}
+
+/// Returns the kind of error if the request is an inference that failed. A client that gives up is not an error.
+fn failed_inference(record: &Record) -> Option<&Name> {
+    let call = record.call.as_ref().filter(|_| record.outcome != Outcome::Cancelled)?;
+    record.error_type.as_ref().filter(|_| is_inference(record, call) && span::has_client(record))
 }
 
 /// Adds the SDK's records to the export queue.
@@ -157,8 +178,8 @@ impl AttributeWriter for SdkLogRecord {
         self.add_attribute([namespace, name].concat(), value.to_owned());
     }
 
-    fn names(&mut self, attribute: Attribute, values: &[&Name]) {
-        let values = values.iter().map(|name| AnyValue::from(name.as_str().to_owned())).collect();
+    fn texts(&mut self, attribute: Attribute, values: &[&str]) {
+        let values = values.iter().map(|text| AnyValue::from((*text).to_owned())).collect();
         self.add_attribute(attribute.key, AnyValue::ListAny(Box::new(values)));
     }
 

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, MeterProvider};
-use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::{Metric, ResourceMetrics};
@@ -28,7 +28,7 @@ use opentelemetry_sdk::metrics::{
 use opentelemetry_sdk::resource::{ResourceDetector, TelemetryResourceDetector};
 
 use crate::catalog::state::{Current, Registrar};
-use crate::catalog::{self, Kind, SCOPE};
+use crate::catalog::{self, Kind};
 use crate::config::{self, TelemetryConfig};
 use crate::exemplars::{ExemplarSnapshot, Exemplars};
 use crate::export_counters::{ExportCounters, Signal};
@@ -126,10 +126,8 @@ impl MetricsReader {
         };
         let providers =
             [provider(|readers| &readers.observed), provider(|readers| &readers.process)];
-        let [observed, process] = providers.each_ref().map(|provider| {
-            let scope = InstrumentationScope::builder(SCOPE);
-            provider.meter_with_scope(scope.with_version(env!("CARGO_PKG_VERSION")).build())
-        });
+        let [observed, process] =
+            providers.each_ref().map(|provider| provider.meter_with_scope(catalog::scope()));
         let current: Current = Arc::new(ArcSwap::default());
         let counters = Arc::new(ExportCounters::default());
         let registrar = Registrar { observed: &observed, process: &process, current: &current };
@@ -233,6 +231,7 @@ fn stream(instrument: &Instrument) -> Option<Stream> {
 fn resource(config: &TelemetryConfig) -> Resource {
     let given = config.resource.iter();
     Resource::builder_empty()
+        .with_schema_url([], catalog::RESOURCE_SCHEMA_URL)
         .with_attributes(
             TelemetryResourceDetector
                 .detect()

@@ -187,6 +187,7 @@ pub fn streamed() -> Record {
                 ..RequestFacts::default()
             },
             streamed: true,
+            compacted: false,
             response_id: name("chatcmpl-1"),
             response_model: name("gpt-4o-2024-08-06"),
             service_tier: name("default"),

@@ -77,6 +77,7 @@ pub struct CapturedContent {
     pub output_messages: Option<String>,
     pub system_instructions: Option<String>,
     pub tool_definitions: Option<String>,
+    pub stop_sequences: Vec<String>,
     /// Whether the content exceeded the limit, so that a part is missing.
     pub truncated: bool,
     /// Number of messages and message parts that were left out: images, audio and unknown types.
@@ -122,6 +123,8 @@ pub fn assemble(
     content.input_messages = serialize_list(messages.input);
     content.system_instructions = serialize_list(messages.system);
     content.tool_definitions = serialize_list(messages.tools);
+    let stop_sequences = messages.stop_sequences.iter().filter_map(Value::as_str);
+    content.stop_sequences = stop_sequences.map(str::to_owned).collect();
     if let Some(response) = response {
         content.truncated |= response.is_cut();
         content.output_messages = serialize_list(response.messages(&policy.redact, finish_reasons));

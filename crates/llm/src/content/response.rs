@@ -55,6 +55,7 @@ impl ResponseCapture {
             | Event::Failed { .. }
             | Event::Tier { .. }
             | Event::Timings(_)
+            | Event::Compacted
             | Event::Answered
             | Event::Done
             | Event::ParseError(_) => {}

@@ -193,6 +193,27 @@ fn captures_a_chat_with_tools() {
 }
 
 #[test]
+fn captures_and_redacts_stop_sequences() {
+    let answer = r#"{"choices":[{"index":0,"finish_reason":"stop","message":{"content":"Hi"}}]}"#;
+    for (api, request, expected) in [
+        (Api::OpenAiChat, r#""stop":"END""#, &["END"][..]),
+        (
+            Api::OpenAiChat,
+            r#""stop":["a",7,"sk-proj-abcdefghijklmnopqrstuvwxyz123456"]"#,
+            &["a", REDACTED],
+        ),
+        (Api::AnthropicMessages, r#""stop_sequences":["\n\n"]"#, &["\n\n"]),
+        (Api::GeminiGenerateContent, r#""generationConfig":{"stopSequences":["x"]}"#, &["x"]),
+        (Api::BedrockConverse, r#""inferenceConfig":{"stopSequences":["x"]}"#, &["x"]),
+        (Api::OllamaChat, r#""options":{"stop":["x","y"]}"#, &["x", "y"]),
+        (Api::OpenAiChat, r#""stop":null"#, &[]),
+    ] {
+        let content = call(api, &format!("{{\"messages\":[],{request}}}"), answer);
+        assert_eq!(content.stop_sequences, expected, "{request}");
+    }
+}
+
+#[test]
 fn captures_tool_calls_of_a_non_streaming_chat() {
     let answer = json!({"id": "x", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {
         "role": "assistant", "content": "Hi", "tool_calls": [

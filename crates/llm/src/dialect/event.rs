@@ -32,6 +32,8 @@ pub enum Event<'a> {
     Tier { service_tier: Option<&'a str>, system_fingerprint: Option<&'a str> },
     /// Durations that the backend reported. A later value overwrites an earlier value of the same field.
     Timings(&'a Timings),
+    /// The provider compacted the conversation for this response.
+    Compacted,
     /// The JSON body is a response of its API, even if it contains no text.
     Answered,
     /// The end marker of the stream, such as `[DONE]`.
@@ -114,6 +116,9 @@ pub struct Usage {
     pub unlisted: Option<u64>,
     /// The tokens of `input` for each modality, if reported.
     pub input_by: ByModality,
+    /// The tokens of `cache_read` for each modality, if reported.
+    #[serde(skip_serializing_if = "ByModality::is_empty")]
+    pub cache_read_by: ByModality,
     /// The tokens of `output` for each modality, if reported.
     pub output_by: ByModality,
     /// Whether another number of the same report contradicts `output`.
@@ -148,6 +153,10 @@ pub struct ByModality {
 }
 
 impl ByModality {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     fn counts_mut(&mut self) -> [&mut Option<u64>; 5] {
         let Self { text, image, audio, video, document } = self;
         [text, image, audio, video, document]
@@ -238,6 +247,7 @@ impl Usage {
         self.compaction = later.compaction.or(self.compaction);
         self.cost_ticks = later.cost_ticks.or(self.cost_ticks);
         self.input_by.merge(later.input_by);
+        self.cache_read_by.merge(later.cache_read_by);
         self.output_by.merge(later.output_by);
         self.remove_excess();
     }
@@ -282,7 +292,8 @@ impl Usage {
     }
 
     fn counts_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
-        let modalities = [&mut self.input_by, &mut self.output_by].into_iter();
+        let modalities =
+            [&mut self.input_by, &mut self.cache_read_by, &mut self.output_by].into_iter();
         [
             &mut self.input,
             &mut self.output,
@@ -335,6 +346,9 @@ impl Usage {
         if exceeds(self.input_by.total(), self.input) {
             self.input_by = ByModality::default();
         }
+        if self.cache_read.is_none() || exceeds(self.cache_read_by.total(), self.cache_read) {
+            self.cache_read_by = ByModality::default();
+        }
         if exceeds(self.output_by.total(), self.output) {
             self.output_by = ByModality::default();
         }
@@ -355,6 +369,7 @@ impl Usage {
             output_in_doubt: self.output_in_doubt || other.output_in_doubt,
             cost_ticks: sum((self.cost_ticks, other.cost_ticks)),
             input_by: self.input_by.sum(other.input_by),
+            cache_read_by: self.cache_read_by.sum(other.cache_read_by),
             output_by: self.output_by.sum(other.output_by),
         }
     }
@@ -409,6 +424,14 @@ pub struct RequestFacts {
     pub choices: Option<i64>,
     /// Number of stop sequences. Their text is content and not stored.
     pub stop_sequences: Option<usize>,
+    /// Id and version of the stored prompt template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_name: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_version: Option<Name>,
+    /// Whether the request contains a compaction: a summary that replaces the beginning of the conversation.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub compacted: bool,
     /// Id of the response that the request continues.
     pub previous_response: Option<Name>,
     /// Whether the provider generates the response after it has answered the request.

@@ -61,6 +61,10 @@ pub enum RequestField {
     Reasoning,
     ServiceTier,
     PreviousResponse,
+    PromptName,
+    PromptVersion,
+    /// The type of a message part or item, one of which is a compaction.
+    PartType,
     Conversation,
     /// A string that contains a session.
     Session(SessionSource),
@@ -224,6 +228,9 @@ impl RequestState {
             }
             RequestField::ServiceTier => facts.service_tier = name,
             RequestField::PreviousResponse => facts.previous_response = name,
+            RequestField::PromptName => facts.prompt_name = name,
+            RequestField::PromptVersion => facts.prompt_version = name,
+            RequestField::PartType => facts.compacted |= word == "compaction",
             RequestField::Conversation => {
                 facts.conversation = name;
                 self.session(SessionSource::Conversation, word);

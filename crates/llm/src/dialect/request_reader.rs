@@ -129,6 +129,9 @@ mod tests {
             seed: Some(7),
             choices: Some(3),
             stop_sequences: Some(2),
+            prompt_name: None,
+            prompt_version: None,
+            compacted: false,
             previous_response: None,
             conversation: None,
             session: None,
@@ -221,6 +224,38 @@ mod tests {
         assert!(facts(r#"{"input":"x","background":true}"#).background);
         assert!(!facts(r#"{"input":"x","background":false}"#).background);
         assert!(!facts(r#"{"input":[{"background":true}]}"#).background);
+    }
+
+    #[test]
+    fn reads_the_prompt_template_without_its_variables() {
+        let asked = facts(
+            r#"{"prompt":{"id":"pmpt_1","version":"2","variables":{"id":"no","version":"no","city":"Rome"}},"input":"four"}"#,
+        );
+        assert_eq!(asked.prompt_name, Name::new("pmpt_1"));
+        assert_eq!(asked.prompt_version, Name::new("2"));
+        assert_eq!(asked.prompt_bytes, 4);
+        for body in [r#"{"prompt":"id","input":[{"id":"no"}]}"#, r#"{"prompt":[{"id":"no"}]}"#] {
+            assert_eq!(facts(body).prompt_name, None, "{body}");
+        }
+    }
+
+    #[test]
+    fn reads_whether_the_request_contains_a_compaction() {
+        let compaction =
+            r#"{"input":[{"type":"compaction","encrypted_content":"zz"},{"type":"message"}]}"#;
+        assert!(facts(compaction).compacted);
+        assert!(
+            !facts(r#"{"input":[{"type":"message","content":[{"type":"compaction"}]}]}"#).compacted
+        );
+        let messages = DetectedApi { api: Api::AnthropicMessages, ..chat() };
+        for (kind, is_compacted) in [("compaction", true), ("text", false)] {
+            let mut reader = RequestReader::new(&messages);
+            let body = format!(
+                r#"{{"messages":[{{"role":"assistant","content":[{{"type":"{kind}","content":"So far"}}]}}]}}"#
+            );
+            reader.push(body.as_bytes());
+            assert_eq!(reader.finish().compacted, is_compacted, "{kind}");
+        }
     }
 
     #[test]

@@ -144,6 +144,8 @@ pub struct Call {
     pub request: RequestFacts,
     /// Whether the response was a stream.
     pub streamed: bool,
+    /// Whether the context of the call is a compacted conversation.
+    pub compacted: bool,
     /// Id of the response. For a WebSocket session, the session id, which identifies a conversation instead of a single
     /// response.
     pub response_id: Option<Name>,

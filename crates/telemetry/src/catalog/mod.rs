@@ -9,6 +9,8 @@
 
 use std::slice;
 
+use opentelemetry::InstrumentationScope;
+
 use crate::config::GenAiNames;
 use crate::prometheus_names;
 use tokengauge_types::label_enum;
@@ -116,6 +118,19 @@ use values::Emit;
 
 /// Instrumentation scope of all telemetry.
 pub const SCOPE: &str = "tokengauge";
+
+/// Schema of all telemetry in the scope: the version of the GenAI semantic conventions, which include the core
+/// conventions that they depend on.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/gen-ai/0.1.0";
+
+/// Schema of the resource attributes: the version of the core conventions on which the GenAI conventions depend.
+pub const RESOURCE_SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.45.0";
+
+/// Returns the scope of all telemetry.
+pub(crate) fn scope() -> InstrumentationScope {
+    let scope = InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION"));
+    scope.with_schema_url(SCHEMA_URL).build()
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {

@@ -7,7 +7,8 @@ use crate::catalog::attributes::{
 };
 use crate::catalog::buckets::{GAPS, TIMES, TOKENS};
 use crate::catalog::values::{
-    first_chunk, generated, is_inference, modalities, operation_duration, served, until_end,
+    embeddings, first_chunk, generated, is_inference, modalities, operation_duration, served,
+    until_end,
 };
 use crate::catalog::{Kind, Metric, Read, Source};
 use tokengauge_llm::dialect::ByModality;
@@ -52,7 +53,7 @@ metrics! {
     USAGE_CACHE_READ "gen_ai.client.inference.usage.cache_read.input_tokens" Counter "{token}"
         by [CALL, ENDED] split [TOKEN_MODALITY] times 1 named Latest,
         "Input tokens read from a cache, as reported; part of the input tokens.",
-        finished!(each |_, call| Some(modalities(generated(call)?.cache_read?, ByModality::default())));
+        finished!(each |_, call| generated(call).and_then(|usage| Some(modalities(usage.cache_read?, usage.cache_read_by))));
     USAGE_CACHE_WRITE "gen_ai.client.inference.usage.cache_write.input_tokens" Counter "{token}"
         by [CALL, ENDED] split [TOKEN_MODALITY] times 1 named Latest,
         "Input tokens written to a cache, as reported; part of the input tokens.",
@@ -69,10 +70,18 @@ metrics! {
         by [CALL, ENDED, &[ERROR_TYPE]] buckets TOKENS named Latest,
         "Distribution of output tokens per call, as reported.",
         finished!(|_, call| generated(call)?.output);
-    // With the latest names, only calls that generate no text have series.
+    EMBEDDINGS_DURATION "gen_ai.client.embeddings.duration" Histogram "s"
+        by [CALL, ENDED, &[ERROR_TYPE]] buckets TIMES usually [0, 0] named Latest,
+        "Duration of an embeddings call, equal to its CLIENT span: end − admit.",
+        finished!(|record, call| { embeddings(call)?; until_end(record, record.timestamps.admit) });
+    EMBEDDINGS_INPUT "gen_ai.client.embeddings.operation.input_tokens" Histogram "{token}"
+        by [CALL, ENDED] buckets TOKENS usually [0, 0] named Latest,
+        "Distribution of input tokens per embeddings call, as reported.",
+        finished!(|_, call| embeddings(call)?.usage.as_ref()?.input);
+    // With the latest names, only calls that are neither inference nor embeddings have series.
     OPERATION_DURATION "gen_ai.client.operation.duration" Histogram "s"
         by [CALL, ENDED, &[ERROR_TYPE]] buckets TIMES usually [0, 0] named Both,
-        "Duration of a call, equal to its CLIENT span: end − admit. Only embeddings and Realtime sessions; with the previous names, all calls.",
+        "Duration of a call, equal to its CLIENT span: end − admit. Only calls that are neither inference nor embeddings, such as Realtime sessions; with the previous names, all calls.",
         Source { labels: None, read: Read::Finished(operation_duration) };
     OPERATION_FIRST_CHUNK "gen_ai.client.operation.time_to_first_chunk" Histogram "s"
         by [CALL, ENDED] buckets TIMES usually [0, 1] named Legacy,

@@ -10,6 +10,7 @@ attributes! {
     METHOD "http.request.method" Any, "Method of the request. Both spans.";
     STATUS "http.response.status_code" Any, "Status of the response. Both spans.";
     ERROR_TYPE "error.type" Any, "Kind of error; only on errors. Both spans.";
+    EXCEPTION_TYPE "exception.type" Any, "Kind of error, equal to `error.type`. Only on the log event of a failed inference.";
     SCHEME "url.scheme" Closed(&["http", "https"]), "Scheme that the client used. SERVER span.";
     PATH "url.path" Any, "Path without the query. SERVER span.";
     PROTOCOL_VERSION "network.protocol.version" Any, "HTTP version that the client used. SERVER span.";
@@ -40,6 +41,8 @@ attributes! {
     PRESENCE_PENALTY "gen_ai.request.presence_penalty" Any, "From the request.";
     SEED "gen_ai.request.seed" Any, "From the request.";
     CHOICE_COUNT "gen_ai.request.choice.count" Any, "Number of choices in the request, if not 1.";
+    PROMPT_NAME "gen_ai.prompt.name" Any, "Id of the stored prompt template in the request (`prompt.id` of the Responses API).";
+    PROMPT_VERSION "gen_ai.prompt.version" Any, "Version of that template, if the request names one.";
     PREVIOUS_RESPONSE "gen_ai.request.previous_response.id" Any, "Id of the response that the request continues.";
     REASONING_LEVEL "gen_ai.request.reasoning.level" Any, "Reasoning level, as written in the request.";
     ENCODING_FORMATS "gen_ai.request.encoding_formats" Any, "Encoding format of embeddings.";
@@ -49,6 +52,7 @@ attributes! {
     RESPONSE_TIER "openai.response.service_tier" Any, "Service tier in the response.";
     FINGERPRINT "openai.response.system_fingerprint" Any, "From the response.";
     RESPONSE_ID "gen_ai.response.id" Any, "From the response.";
+    COMPACTED "gen_ai.conversation.compacted" Closed(&["true"]), "Only if the context of the call is a compacted conversation: the request contains a compaction, or the provider compacted the conversation for this call.";
     CONVERSATION_ID "gen_ai.conversation.id" Any, "The id of a Realtime session (then there is no `gen_ai.response.id`); else the conversation in the request body; else the one in the client's baggage; else the session. Absent if there is none.";
     COST "tokengauge.cost.amount" Any, "Cost of the call by the price table. Absent without a price.";
     REPORTED_COST "tokengauge.cost.reported" Any, "Cost of the call in US dollars, as the provider reports it.";
@@ -60,7 +64,7 @@ attributes! {
     SUB_AGENT "gen_ai.agent.id" Any, "Sub-agent that sent the request, from `x-claude-code-agent-id`. Both spans.";
     VARIANT "tokengauge.variant" Any, "Variant of the request, from the configured header. Both spans.";
     RESPONSE_MODEL "gen_ai.response.model" Any, "Model in the response.";
-    FINISH_REASONS "gen_ai.response.finish_reasons" Any, "Finish reasons that the provider reports, in the order of the choices. A choice without a finish reason has no entry. For a session, the status of each of the first 128 responses.";
+    FINISH_REASONS "gen_ai.response.finish_reasons" Any, "Finish reasons that the provider reports, in the order of the choices. `error` for a choice whose finish reason did not arrive. For a session, the status of each of the first 128 responses.";
     FIRST_CHUNK "gen_ai.response.time_to_first_chunk" Any, "event − sent, in seconds. Streams only.";
     INPUT_TOKENS "gen_ai.usage.input_tokens" Any, "As reported, including cached tokens.";
     OUTPUT_TOKENS "gen_ai.usage.output_tokens" Any, "As reported, including reasoning.";
@@ -69,10 +73,15 @@ attributes! {
     CACHE_WRITE_5M "tokengauge.usage.cache_write_5m.input_tokens" Any, "Input tokens written to a cache for 5 minutes, as reported; part of the cache writes.";
     CACHE_WRITE_1H "tokengauge.usage.cache_write_1h.input_tokens" Any, "Input tokens written to a cache for an hour, as reported; part of the cache writes.";
     REASONING_TOKENS "gen_ai.usage.reasoning.output_tokens" Any, "As reported; part of the output.";
-    INPUT_IMAGE "tokengauge.usage.image.input_tokens" Any, "As reported; part of the input.";
-    INPUT_AUDIO "tokengauge.usage.audio.input_tokens" Any, "As reported; part of the input.";
-    OUTPUT_IMAGE "tokengauge.usage.image.output_tokens" Any, "As reported; part of the output.";
-    OUTPUT_AUDIO "tokengauge.usage.audio.output_tokens" Any, "As reported; part of the output.";
+    INPUT_TEXT "gen_ai.usage.text.input_tokens" Any, "As reported; part of the input.";
+    INPUT_IMAGE "gen_ai.usage.image.input_tokens" Any, "As reported; part of the input.";
+    INPUT_AUDIO "gen_ai.usage.audio.input_tokens" Any, "As reported; part of the input.";
+    CACHE_READ_TEXT "gen_ai.usage.text.cache_read.input_tokens" Any, "As reported; part of the cache reads.";
+    CACHE_READ_IMAGE "gen_ai.usage.image.cache_read.input_tokens" Any, "As reported; part of the cache reads.";
+    CACHE_READ_AUDIO "gen_ai.usage.audio.cache_read.input_tokens" Any, "As reported; part of the cache reads.";
+    OUTPUT_TEXT "gen_ai.usage.text.output_tokens" Any, "As reported; part of the output.";
+    OUTPUT_IMAGE "gen_ai.usage.image.output_tokens" Any, "As reported; part of the output.";
+    OUTPUT_AUDIO "gen_ai.usage.audio.output_tokens" Any, "As reported; part of the output.";
     BACKEND_QUEUE "tokengauge.backend.queue" Any, "Time in the queue of the backend, in seconds, as the backend reports it.";
     BACKEND_LOAD "tokengauge.backend.load" Any, "Time to load the model, in seconds, as the backend reports it.";
     BACKEND_PREFILL "tokengauge.backend.prefill" Any, "Time to read the prompt, in seconds, as the backend reports it.";
@@ -82,10 +91,11 @@ attributes! {
     RATE_LIMIT_TOKENS "tokengauge.rate_limit.tokens.remaining" Any, "Remaining tokens, from the provider's rate-limit headers.";
     RATE_LIMIT_INPUT "tokengauge.rate_limit.input_tokens.remaining" Any, "Remaining input tokens, if the provider limits them separately.";
     RATE_LIMIT_OUTPUT "tokengauge.rate_limit.output_tokens.remaining" Any, "Remaining output tokens, if the provider limits them separately.";
-    INPUT_MESSAGES "gen_ai.input.messages" Any, "Input messages as JSON in the schema of the semantic conventions. This and the next five attributes are present only if the route captures content.";
+    INPUT_MESSAGES "gen_ai.input.messages" Any, "Input messages as JSON in the schema of the semantic conventions. This and the next six attributes are present only if the route captures content.";
     OUTPUT_MESSAGES "gen_ai.output.messages" Any, "Output messages.";
     SYSTEM_INSTRUCTIONS "gen_ai.system_instructions" Any, "Instructions that the request has apart from the messages.";
     TOOL_DEFINITIONS "gen_ai.tool.definitions" Any, "Tools that the request offers.";
+    STOP_SEQUENCES "gen_ai.request.stop_sequences" Any, "Stop sequences in the request. They are text of the client, so they count as content.";
     CONTENT_TRUNCATED "tokengauge.content.truncated" Closed(&["true"]), "Only if some of the content exceeded the limit, or was not observed.";
     CONTENT_OMITTED "tokengauge.content.omitted" Any, "Messages and parts of messages that are of an unknown form or not text; only if there are any.";
     ROUTE "tokengauge.route" Any, "Name of the route. Both spans.";

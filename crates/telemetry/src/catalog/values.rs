@@ -137,12 +137,18 @@ pub fn is_inference(record: &Record, call: &Call) -> bool {
     call.series.operation.generates() && record.websocket.is_none()
 }
 
-/// Emits the duration of a call under the name that the latest and the legacy conventions share. Includes inference only
-/// with the legacy conventions.
+/// Returns the call if it embeds.
+pub fn embeddings(call: Option<&Call>) -> Option<&Call> {
+    call.filter(|call| call.series.operation == Operation::Embeddings)
+}
+
+/// Emits the duration of a call under the name that the latest and the legacy conventions share. Includes inference and
+/// embeddings only with the legacy conventions.
 pub fn operation_duration(record: &Record, call: Option<&Call>, emit: &mut Emit<'_>) {
-    let has_inference = emit.gen_ai.legacy();
+    let has_all = emit.gen_ai.legacy();
     emit.one(record, call, |record, call| {
-        let is_included = has_inference || !is_inference(record, call?);
+        let has_own_metric = is_inference(record, call?) || embeddings(call).is_some();
+        let is_included = has_all || !has_own_metric;
         until_end(record, record.timestamps.admit).filter(|_| is_included)
     });
 }

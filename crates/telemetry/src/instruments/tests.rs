@@ -19,6 +19,7 @@ use crate::config::{ExemplarFilter, GenAiNames, Temporality};
 use crate::instruments::result::end_stage;
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
+use crate::prometheus::Format;
 use crate::series_limits::{MAX_PAGE_BYTES, max_series};
 use crate::snapshot::{
     CertificateReading, ClientLoad, ConfigReading, ObserverHealth, StateSnapshot,
@@ -344,10 +345,22 @@ fn representative() -> MetricsSnapshot {
     instruments.record_spend((&budget, &unit), 0.0);
     instruments.record_spend((&budget, &unit), 0.5);
     instruments.record_unpriced(&testing::series());
-    for record in [testing::streamed(), unrated, named, testing::refused(), testing::plain()] {
+    for record in
+        [testing::streamed(), unrated, named, testing::refused(), embeddings(), testing::plain()]
+    {
         instruments.record_end(&record, &limiter);
     }
     metrics_reader.scrape()
+}
+
+/// Returns a successful embeddings call with 120 input tokens.
+fn embeddings() -> Record {
+    let mut record = testing::refused();
+    (record.outcome, record.error_type) = (Outcome::Ok, None);
+    record.http.status = Some(200);
+    let usage = Usage { input: Some(120), ..Usage::default() };
+    record.call.as_mut().unwrap().usage = Some(usage);
+    record
 }
 
 #[test]
@@ -357,13 +370,16 @@ fn emits_exactly_the_metrics_of_the_catalog() {
     assert_eq!(emitted(&snapshot), registered);
     for scope in snapshot.groups().flat_map(|group| group.scope_metrics()) {
         assert_eq!(scope.scope().name(), catalog::SCOPE);
+        assert_eq!(scope.scope().schema_url(), Some(catalog::SCHEMA_URL));
     }
 }
 
 /// Metrics that a successful stream does not emit, with the condition under which they have series.
-const CONDITIONAL: [(&str, &str); 11] = [
+const CONDITIONAL: [(&str, &str); 13] = [
+    ("gen_ai.client.embeddings.duration", "the call embeds"),
+    ("gen_ai.client.embeddings.operation.input_tokens", "the call embeds"),
     ("gen_ai.client.inference.usage.cache_write.input_tokens", "the provider reports them"),
-    ("gen_ai.client.operation.duration", "the call generates no text"),
+    ("gen_ai.client.operation.duration", "the call neither generates text nor embeds"),
     ("tokengauge.budget.used", "a budget is configured"),
     ("tokengauge.client.backpressure.duration", "the client stops reading"),
     ("tokengauge.gateway_usage.calls", "a gateway reports its count"),
@@ -728,7 +744,9 @@ fn exports_a_rejected_embeddings_call() {
     instruments.record_end(&testing::refused(), &limiter());
     let points = points(&metrics_reader.scrape());
     let failed = ["error.type=rate_limit_exceeded", "gen_ai.operation.name=embeddings"];
-    assert_eq!(one(&points, "gen_ai.client.operation.duration", &failed), Some(1.0));
+    assert_eq!(one(&points, "gen_ai.client.embeddings.duration", &failed), Some(1.0));
+    assert_eq!(one(&points, "gen_ai.client.embeddings.operation.input_tokens", &[]), None);
+    assert_eq!(one(&points, "gen_ai.client.operation.duration", &[]), None);
     assert_eq!(one(&points, "gen_ai.server.request.duration", &failed), Some(1.0));
     assert_eq!(one(&points, "gen_ai.client.inference.duration", &[]), None, "no inference");
     assert_eq!(one(&points, "gen_ai.server.time_to_first_token", &[]), None);
@@ -747,6 +765,32 @@ fn exports_a_rejected_embeddings_call() {
     let server =
         points.keys().find(|point| point.starts_with("http.server.request.duration")).unwrap();
     assert!(!server.contains("error.type"), "a 4xx response is not a server error: {server}");
+}
+
+#[test]
+fn exports_embeddings_under_their_own_names() {
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
+    instruments.record_end(&embeddings(), &limiter());
+    let snapshot = metrics_reader.scrape();
+    let page = Format::Text.render(&snapshot);
+    let has_line = |name: &str, value: &str| {
+        page.lines().any(|line| line.starts_with(name) && line.ends_with(value))
+    };
+    assert!(has_line("gen_ai_client_embeddings_duration_seconds_sum{", " 2.5"), "{page}");
+    assert!(has_line("gen_ai_client_embeddings_operation_input_tokens_sum{", " 120"), "{page}");
+    let points = points(&snapshot);
+    let [duration, input] = ["duration", "operation.input_tokens"]
+        .map(|name| format!("gen_ai.client.embeddings.{name}"));
+    let labels = ["gen_ai.operation.name=embeddings"];
+    assert_eq!(one(&points, &duration, &labels), Some(1.0));
+    assert_eq!(one(&points, &input, &labels), Some(1.0));
+    assert!(points.keys().all(|point| !point.starts_with("gen_ai.client.operation.")));
+    assert!(points.keys().all(|point| !point.starts_with("gen_ai.client.inference.")));
+    let (instruments, metrics_reader) = start(GenAiNames::Legacy);
+    instruments.record_end(&embeddings(), &limiter());
+    let points = self::points(&metrics_reader.scrape());
+    assert_eq!(one(&points, "gen_ai.client.operation.duration", &labels), Some(1.0));
+    assert!(points.keys().all(|point| !point.starts_with("gen_ai.client.embeddings.")));
 }
 
 #[test]

@@ -93,6 +93,7 @@ fn complete(call: &mut Call) {
         }],
     };
     call.rates.unrated = Some(Unrated::FewTokens);
+    call.compacted = true;
     let (some, word) = (Some(Duration::from_millis(5)), testing::name("word"));
     call.timings =
         Some(Timings { queue: some, load: some, prefill: some, decode: some, total: some });
@@ -109,6 +110,7 @@ fn complete(call: &mut Call) {
     usage.output_in_doubt = true;
     usage.cost_ticks = Some(9);
     usage.input_by.text = Some(1);
+    usage.cache_read_by.text = Some(1);
     usage.output_by = ByModality { audio: Some(2), ..ByModality::default() };
     let request = &mut call.request;
     request.api = Some(Api::OpenAiChat);
@@ -117,6 +119,7 @@ fn complete(call: &mut Call) {
     (request.seed, request.choices) = (Some(5), Some(5));
     (request.stop_sequences, request.dimensions) = (Some(5), Some(5));
     (request.previous_response, request.reasoning_level) = (word.clone(), word.clone());
+    (request.prompt_name, request.prompt_version) = (word.clone(), word.clone());
     (request.service_tier, request.encoding_format) = (word.clone(), word);
     (request.output_type, request.echo) = (Some("text"), Some(true));
 }

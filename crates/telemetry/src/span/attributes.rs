@@ -15,7 +15,7 @@ use crate::sampling::{SamplingDecision, SamplingReason};
 pub(crate) trait AttributeWriter {
     /// Writes a text attribute. Its key is `namespace` followed by `name`.
     fn text_under(&mut self, namespace: &str, name: &str, value: &str);
-    fn names(&mut self, attribute: Attribute, values: &[&Name]);
+    fn texts(&mut self, attribute: Attribute, values: &[&str]);
     fn flag(&mut self, attribute: Attribute, value: bool);
     fn int(&mut self, attribute: Attribute, value: i64);
     fn double(&mut self, attribute: Attribute, value: f64);
@@ -166,15 +166,17 @@ pub(super) fn request(to: &mut impl AttributeWriter, call: &Call) {
     to.integer(key::MAX_TOKENS, request.max_tokens);
     to.number(key::TEMPERATURE, request.temperature);
     to.number(key::TOP_P, request.top_p);
-    to.number(key::TOP_K, request.top_k.map(|top_k| top_k as f64));
+    to.integer(key::TOP_K, request.top_k);
     to.number(key::FREQUENCY_PENALTY, request.frequency_penalty);
     to.number(key::PRESENCE_PENALTY, request.presence_penalty);
     to.integer(key::SEED, request.seed);
     to.integer(key::CHOICE_COUNT, request.choices);
+    to.name(key::PROMPT_NAME, request.prompt_name.as_ref());
+    to.name(key::PROMPT_VERSION, request.prompt_version.as_ref());
     to.name(key::PREVIOUS_RESPONSE, request.previous_response.as_ref());
     to.name(key::REASONING_LEVEL, request.reasoning_level.as_ref());
     if let Some(format) = &request.encoding_format {
-        to.names(key::ENCODING_FORMATS, &[format]);
+        to.texts(key::ENCODING_FORMATS, &[format.as_str()]);
     }
     to.integer(key::DIMENSIONS, request.dimensions);
     if let Some(output) = request.output_type {
@@ -192,10 +194,16 @@ pub(super) fn response(to: &mut impl AttributeWriter, record: &Record, call: &Ca
     };
     to.name(key::RESPONSE_ID, response);
     to.name(key::CONVERSATION_ID, conversation);
+    if call.compacted {
+        to.flag(key::COMPACTED, true);
+    }
     to.name(key::RESPONSE_MODEL, call.response_model.as_ref());
-    let finish_reasons: Vec<&Name> = call.finish_reasons().collect();
+    // An expected finish reason that did not arrive is `error`, so that the reasons stay in the order of the choices.
+    let reasons = call.choices.iter().map(|choice| choice.reason.as_ref());
+    let finish_reasons: Vec<_> =
+        reasons.map(|reason| reason.map_or("error", Name::as_str)).collect();
     if !finish_reasons.is_empty() {
-        to.names(key::FINISH_REASONS, &finish_reasons);
+        to.texts(key::FINISH_REASONS, &finish_reasons);
     }
     to.name(key::RESPONSE_TIER, call.service_tier.as_ref());
     to.name(key::FINGERPRINT, call.system_fingerprint.as_ref());
@@ -213,11 +221,15 @@ pub(super) fn usage(to: &mut impl AttributeWriter, call: &Call) {
     to.count(key::CACHE_WRITE_5M, usage.cache_write_5m);
     to.count(key::CACHE_WRITE_1H, usage.cache_write_1h);
     to.count(key::REASONING_TOKENS, usage.reasoning);
-    let positive = |tokens: Option<u64>| tokens.filter(|tokens| *tokens > 0);
-    to.count(key::INPUT_IMAGE, positive(usage.input_by.image));
-    to.count(key::INPUT_AUDIO, positive(usage.input_by.audio));
-    to.count(key::OUTPUT_IMAGE, positive(usage.output_by.image));
-    to.count(key::OUTPUT_AUDIO, positive(usage.output_by.audio));
+    for (keys, by) in [
+        ([key::INPUT_TEXT, key::INPUT_IMAGE, key::INPUT_AUDIO], usage.input_by),
+        ([key::CACHE_READ_TEXT, key::CACHE_READ_IMAGE, key::CACHE_READ_AUDIO], usage.cache_read_by),
+        ([key::OUTPUT_TEXT, key::OUTPUT_IMAGE, key::OUTPUT_AUDIO], usage.output_by),
+    ] {
+        for (key, tokens) in keys.into_iter().zip([by.text, by.image, by.audio]) {
+            to.count(key, tokens.filter(|tokens| *tokens > 0));
+        }
+    }
 }
 
 pub(super) fn cost(to: &mut impl AttributeWriter, call: &Call) {
@@ -302,6 +314,15 @@ pub(crate) fn content_texts(content: &CapturedContent) -> impl Iterator<Item = (
     ]
     .into_iter()
     .filter_map(|(attribute, text)| Some((attribute, text.as_deref()?)))
+}
+
+/// Writes the captured stop sequences. The semantic conventions do not define them as content, but they are text of
+/// the client, and this program exports such text only for routes that capture content.
+pub(crate) fn stop_sequences(to: &mut impl AttributeWriter, content: &CapturedContent) {
+    let texts: Vec<_> = content.stop_sequences.iter().map(String::as_str).collect();
+    if !texts.is_empty() {
+        to.texts(key::STOP_SEQUENCES, &texts);
+    }
 }
 
 /// Writes whether the captured content is incomplete, and the number of missing parts.

@@ -12,9 +12,8 @@ use opentelemetry_sdk::Resource;
 use prost::Message;
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 use tokengauge_types::clock::WallTime;
-use tokengauge_types::label::Name;
 
-use crate::catalog::{Attribute, SCOPE};
+use crate::catalog::{self, Attribute, SCOPE};
 use crate::span::attributes::AttributeWriter;
 
 /// Initial capacity of the buffer for one span, in bytes. Most CLIENT spans of a call fit. Unused capacity is released.
@@ -158,13 +157,13 @@ impl AttributeWriter for SpanEncoder {
         self.bytes(1, value.as_bytes());
     }
 
-    fn names(&mut self, attribute: Attribute, values: &[&Name]) {
-        let one = |name: &&Name| field_length(field_length(self.truncated(name.as_str()).len()));
+    fn texts(&mut self, attribute: Attribute, values: &[&str]) {
+        let one = |text: &&str| field_length(field_length(self.truncated(text).len()));
         let all = values.iter().map(one).sum();
         self.attribute((attribute.key, ""), field_length(all));
         prefix(&mut self.buffer, 5, all);
-        for name in values {
-            let text = self.truncated(name.as_str());
+        for text in values {
+            let text = self.truncated(text);
             prefix(&mut self.buffer, 1, field_length(text.len()));
             self.bytes(1, text.as_bytes());
         }
@@ -191,12 +190,15 @@ impl AttributeWriter for SpanEncoder {
 #[derive(Debug)]
 pub struct TraceRequestEncoder {
     resource: Vec<u8>,
+    /// Empty if the resource has no schema.
+    resource_schema: String,
     scope: Vec<u8>,
 }
 
 impl TraceRequestEncoder {
     pub fn new(resource: &Resource) -> Self {
-        let resource = ProtoResource {
+        let resource_schema = resource.schema_url().unwrap_or_default().to_owned();
+        let encoded = ProtoResource {
             attributes: ResourceAttributesWithSchema::from(resource).attributes.0,
             ..ProtoResource::default()
         };
@@ -205,14 +207,17 @@ impl TraceRequestEncoder {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..InstrumentationScope::default()
         };
-        Self { resource: resource.encode_to_vec(), scope: scope.encode_to_vec() }
+        Self { resource: encoded.encode_to_vec(), resource_schema, scope: scope.encode_to_vec() }
     }
 
     /// Encodes spans as an `ExportTraceServiceRequest`.
     pub fn request(&self, spans: &[EncodedSpan]) -> Vec<u8> {
         let all: usize = spans.iter().map(|span| field_length(span.len())).sum();
-        let scope_spans = field_length(self.scope.len()) + all;
-        let resource_spans = field_length(self.resource.len()) + field_length(scope_spans);
+        let scope_spans =
+            field_length(self.scope.len()) + all + field_length(catalog::SCHEMA_URL.len());
+        let resource_spans = field_length(self.resource.len())
+            + field_length(scope_spans)
+            + field_length(self.resource_schema.len());
         let mut request = Vec::with_capacity(field_length(resource_spans));
         prefix(&mut request, 1, resource_spans);
         prefix(&mut request, 1, self.resource.len());
@@ -223,6 +228,10 @@ impl TraceRequestEncoder {
         for EncodedSpan(span) in spans {
             prefix(&mut request, 2, span.len());
             request.extend_from_slice(span);
+        }
+        for schema in [catalog::SCHEMA_URL, &self.resource_schema] {
+            prefix(&mut request, 3, schema.len());
+            request.extend_from_slice(schema.as_bytes());
         }
         request
     }
@@ -286,12 +295,15 @@ mod tests {
             let again = span.decode().encode_to_vec();
             assert_eq!(again.len(), span.0.len());
         }
-        let envelope = TraceRequestEncoder::new(&Resource::builder_empty().build());
+        let resource = Resource::builder_empty().with_schema_url([], catalog::RESOURCE_SCHEMA_URL);
+        let envelope = TraceRequestEncoder::new(&resource.build());
         let request = envelope.request(&encoded);
         let request = ExportTraceServiceRequest::decode(&*request).unwrap();
         let [of] = request.resource_spans.as_slice() else { panic!("{request:?}") };
         let decoded: Vec<_> = encoded.iter().map(EncodedSpan::decode).collect();
         assert_eq!(of.scope_spans[0].spans, decoded);
+        assert_eq!(of.scope_spans[0].schema_url, catalog::SCHEMA_URL);
+        assert_eq!(of.schema_url, catalog::RESOURCE_SCHEMA_URL);
         assert_eq!(envelope.request(&encoded).capacity(), envelope.request(&encoded).len());
     }
 }

@@ -74,7 +74,7 @@ pub fn end_time(record: &Record) -> WallTime {
     wall_time(record, record.timestamps.end.unwrap_or(record.timestamps.accept))
 }
 
-const fn has_client(record: &Record) -> bool {
+pub(crate) const fn has_client(record: &Record) -> bool {
     record.timestamps.admit.is_some() && !matches!(record.ending, Ending::Rejected(_))
 }
 
@@ -141,6 +141,7 @@ fn write_call(span: &mut SpanEncoder, record: &Record, call: &Call) {
         for (attribute, text) in attributes::content_texts(content) {
             span.text(attribute, text);
         }
+        attributes::stop_sequences(span, content);
         attributes::content_gaps(span, content);
     }
 }
@@ -227,7 +228,9 @@ mod tests {
     use crate::catalog::attributes::Values;
     use crate::sampling::SamplingReason;
     use crate::testing;
-    use tokengauge_measure::record::{Outcome, Verdict};
+    use tokengauge_llm::content::CapturedContent;
+    use tokengauge_llm::dialect::ByModality;
+    use tokengauge_measure::record::{ChoiceStatus, FinishedChoice, Outcome, Verdict};
     use tokengauge_types::event::RejectReason;
     use tokengauge_types::label::Label;
 
@@ -508,20 +511,87 @@ mod tests {
         assert_eq!(attributes(SamplingReason::Error, true), words(["error", "", "true"]));
     }
 
-    /// The registry of the semantic conventions defines `gen_ai.request.top_k` as a double, like the other parameters of
-    /// sampling.
+    /// The semantic conventions define `gen_ai.request.top_k` as an integer, and the other parameters as doubles.
     #[test]
-    fn parameters_of_sampling_are_doubles() {
+    fn parameters_of_sampling_have_their_types() {
         let mut record = testing::streamed();
         let request = &mut record.call.as_mut().unwrap().request;
         (request.top_k, request.top_p, request.temperature) = (Some(40), Some(1.0), Some(0.0));
         let [_, client] = both_spans(&record);
-        for (key, expected) in [("top_k", 40.0), ("top_p", 1.0), ("temperature", 0.0)] {
+        for (key, expected) in [
+            ("top_k", Value::IntValue(40)),
+            ("top_p", Value::DoubleValue(1.0)),
+            ("temperature", Value::DoubleValue(0.0)),
+        ] {
             let key = format!("gen_ai.request.{key}");
             let found = client.attributes.iter().find(|kv| kv.key == key).expect(&key);
             let value = found.value.as_ref().unwrap().value.as_ref();
-            assert_eq!(value, Some(&Value::DoubleValue(expected)), "{key}");
+            assert_eq!(value, Some(&expected), "{key}");
         }
+    }
+
+    #[test]
+    fn usage_is_split_by_modality_under_the_names_of_the_conventions() {
+        let mut record = testing::streamed();
+        let usage = record.call.as_mut().unwrap().usage.as_mut().unwrap();
+        let split = |text, image, audio| ByModality {
+            text: Some(text),
+            image: Some(image),
+            audio: Some(audio),
+            ..ByModality::default()
+        };
+        usage.input_by = split(100, 20, 0);
+        usage.cache_read_by = split(60, 0, 4);
+        usage.output_by = split(71, 0, 30);
+        let [_, client] = both_spans(&record);
+        let written = client.attributes.iter().filter_map(|kv| {
+            let rest = kv.key.strip_prefix("gen_ai.usage.")?;
+            let modality = ["text.", "image.", "audio."].iter().find(|it| rest.starts_with(**it));
+            modality.map(|_| format!("{rest}={}", shown(kv)))
+        });
+        assert_eq!(
+            written.collect::<Vec<_>>(),
+            [
+                "text.input_tokens=100",
+                "image.input_tokens=20",
+                "text.cache_read.input_tokens=60",
+                "audio.cache_read.input_tokens=4",
+                "text.output_tokens=71",
+                "audio.output_tokens=30",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_prompt_template_a_compaction_and_missing_finish_reasons_are_attributes() {
+        let mut record = testing::streamed();
+        let call = record.call.as_mut().unwrap();
+        call.request.prompt_name = testing::name("pmpt_1");
+        call.request.prompt_version = testing::name("2");
+        call.compacted = true;
+        call.choices.push(FinishedChoice { reason: None, status: ChoiceStatus::Unfinished });
+        let [_, client] = both_spans(&record);
+        assert_eq!(find(&client, "gen_ai.prompt.name").unwrap(), "pmpt_1");
+        assert_eq!(find(&client, "gen_ai.prompt.version").unwrap(), "2");
+        assert_eq!(find(&client, "gen_ai.conversation.compacted").unwrap(), "true");
+        let reasons = find(&client, "gen_ai.response.finish_reasons").unwrap();
+        assert_eq!(reasons, r#"["stop", "error"]"#);
+        let [_, other] = both_spans(&testing::streamed());
+        assert_eq!(find(&other, "gen_ai.conversation.compacted"), None);
+    }
+
+    #[test]
+    fn stop_sequences_are_written_only_with_captured_content() {
+        let mut record = testing::streamed();
+        let key = "gen_ai.request.stop_sequences";
+        record.call.as_mut().unwrap().request.stop_sequences = Some(2);
+        assert_eq!(find(&both_spans(&record)[1], key), None);
+        let content = CapturedContent {
+            stop_sequences: vec!["\n\n".into(), "END".into()],
+            ..CapturedContent::default()
+        };
+        record.call.as_mut().unwrap().content = Some(content.into());
+        assert_eq!(find(&both_spans(&record)[1], key).unwrap(), r#"["\n\n", "END"]"#);
     }
 
     #[test]

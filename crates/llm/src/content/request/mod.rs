@@ -33,6 +33,7 @@ pub struct Messages {
     pub system: Vec<Value>,
     pub input: Vec<Value>,
     pub tools: Vec<Value>,
+    pub stop_sequences: Vec<Value>,
     pub left_out: u64,
     pub truncated: bool,
     /// Number of parts and tools converted so far.
@@ -95,9 +96,10 @@ impl RequestCapture {
         };
         messages.read(api, &body);
         let redact = &self.policy.redact;
-        for list in [&mut messages.input, &mut messages.system, &mut messages.tools] {
+        let Messages { input, system, tools, stop_sequences, truncated, .. } = &mut messages;
+        for list in [input, system, tools, stop_sequences] {
             for value in list {
-                messages.truncated |= redact.value(value);
+                *truncated |= redact.value(value);
             }
         }
         messages
@@ -128,8 +130,25 @@ impl Messages {
             | Family::AlephAlpha
             | Family::LmStudio => chat::read(body, self),
         }
+        self.read_stop_sequences(body);
         if self.input.is_empty() && self.system.is_empty() && self.left_out == 0 {
             self.left_out = 1;
+        }
+    }
+
+    /// Reads the stop sequences, which are at the top level or among the settings.
+    fn read_stop_sequences(&mut self, body: &Value) {
+        const SETTINGS: [&str; 5] =
+            ["generationConfig", "generation_config", "inferenceConfig", "options", "parameters"];
+        const KEYS: [&str; 5] =
+            ["stop", "stop_sequences", "stopSequences", "stop_words", "end_sequences"];
+        let settings = SETTINGS.into_iter().filter_map(|key| body.get(key));
+        for place in std::iter::once(body).chain(settings) {
+            for sequence in KEYS.into_iter().flat_map(|key| list(place, key)) {
+                if sequence.is_string() && self.has_room(1) {
+                    self.stop_sequences.push(sequence.clone());
+                }
+            }
         }
     }
 

@@ -58,6 +58,7 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("stream", RequestField::Stream),
     ("messages.*.content", RequestField::Prompt),
     ("messages.*.content.*.text|content", RequestField::Prompt),
+    ("messages.*.content.*.type", RequestField::PartType),
     // Results of tools.
     ("messages.*.content.*.content.*.text", RequestField::Prompt),
     ("system|prompt", RequestField::Prompt),

@@ -57,7 +57,7 @@ const ORDINARY: [&str; 4] = [
     r#"{"candidates":[{"content":{"parts":[{"text":"**Weighing it**\n\nTwo ways.","thought":true}],"role":"model"},"index":0}],"usageMetadata":{"promptTokenCount":11,"totalTokenCount":11,"promptTokensDetails":[{"modality":"TEXT","tokenCount":11}],"serviceTier":"standard"},"modelVersion":"gemini-x","responseId":"r-1"}"#,
     r#"{"candidates":[{"content":{"parts":[{"text":"Good \"day"}],"role":"model"},"index":0}],"usageMetadata":{"promptTokenCount":11,"candidatesTokenCount":3,"totalTokenCount":54,"cachedContentTokenCount":8,"promptTokensDetails":[{"modality":"TEXT","tokenCount":11}],"thoughtsTokenCount":40,"serviceTier":"standard"},"modelVersion":"gemini-x","responseId":"r-1"}"#,
     r#"{"candidates":[{"content":{"parts":[{"text":"\" é😀"}],"role":"model"},"finishReason":"STOP","index":0}],"modelVersion":"gemini-x","responseId":"r-1"}"#,
-    r#"{"candidates":[{"content":{"parts":[{"text":"","thoughtSignature":"c2ln"}],"role":"model"},"finishReason":"STOP","index":0,"safetyRatings":[]}],"usageMetadata":{"promptTokenCount":12,"candidatesTokenCount":2,"totalTokenCount":60,"toolUsePromptTokenCount":5,"toolUsePromptTokensDetails":[{"modality":"TEXT","tokenCount":5}],"promptTokensDetails":[{"modality":"TEXT","tokenCount":9},{"modality":"IMAGE","tokenCount":3}],"candidatesTokensDetails":[{"modality":"TEXT","tokenCount":2}],"thoughtsTokenCount":41},"modelVersion":"gemini-x","responseId":"r-1"}"#,
+    r#"{"candidates":[{"content":{"parts":[{"text":"","thoughtSignature":"c2ln"}],"role":"model"},"finishReason":"STOP","index":0,"safetyRatings":[]}],"usageMetadata":{"promptTokenCount":12,"candidatesTokenCount":2,"totalTokenCount":60,"toolUsePromptTokenCount":5,"toolUsePromptTokensDetails":[{"modality":"TEXT","tokenCount":5}],"cachedContentTokenCount":8,"cacheTokensDetails":[{"modality":"TEXT","tokenCount":8}],"promptTokensDetails":[{"modality":"TEXT","tokenCount":9},{"modality":"IMAGE","tokenCount":3}],"candidatesTokensDetails":[{"modality":"TEXT","tokenCount":2}],"thoughtsTokenCount":41},"modelVersion":"gemini-x","responseId":"r-1"}"#,
 ];
 
 #[test]
@@ -68,6 +68,8 @@ fn reads_a_stream_of_events_and_a_list() {
     let last = Usage {
         input: Some(17),
         output: Some(43),
+        cache_read: Some(8),
+        cache_read_by: modalities(8),
         reasoning: Some(41),
         input_by: ByModality { image: Some(3), ..modalities(14) },
         output_by: modalities(43),

@@ -25,6 +25,8 @@ pub struct RawUsage<'a> {
     total_token_count: TokenCount,
     #[serde(alias = "input_tokens_by_modality")]
     prompt_tokens_details: List<Detail<'a>>,
+    #[serde(alias = "cached_tokens_by_modality")]
+    cache_tokens_details: List<Detail<'a>>,
     #[serde(alias = "tool_use_tokens_by_modality")]
     tool_use_prompt_tokens_details: List<Detail<'a>>,
     #[serde(alias = "output_tokens_by_modality")]
@@ -63,13 +65,15 @@ impl RawUsage<'_> {
         let mut input_by = ByModality::default();
         let tools = self.tool_use_prompt_tokens_details.iter();
         self.prompt_tokens_details.iter().chain(tools).for_each(|detail| detail.add(&mut input_by));
+        let mut cache_read_by = ByModality::default();
+        self.cache_tokens_details.iter().for_each(|detail| detail.add(&mut cache_read_by));
         let mut output_by = ByModality::default();
         self.candidates_tokens_details.iter().for_each(|detail| detail.add(&mut output_by));
         let is_beside = usage.output > answer;
         if output_by != ByModality::default() && is_beside {
             output_by.text = sum((output_by.text, thoughts));
         }
-        Usage { input_by, output_by, ..usage }
+        Usage { input_by, cache_read_by, output_by, ..usage }
     }
 
     /// Returns the service tier, or `None` if it is a number or unspecified.

@@ -68,7 +68,12 @@ impl RawUsage {
     pub fn usage(&self) -> Usage {
         let usage = self.usage_by_all_modalities();
         let used = |count: Option<u64>| count.filter(|count| *count > 0);
-        Usage { input_by: usage.input_by.map(used), output_by: usage.output_by.map(used), ..usage }
+        Usage {
+            input_by: usage.input_by.map(used),
+            cache_read_by: usage.cache_read_by.map(used),
+            output_by: usage.output_by.map(used),
+            ..usage
+        }
     }
 
     /// Returns the same counts as [`Self::usage`], including zeros for modalities.
@@ -128,9 +133,10 @@ impl RawUsage {
 
     fn detail(&mut self, side: Side, key: &str, number: f64) {
         let counts = &mut self.reported.counts;
-        let by = match side {
-            Side::Input => &mut counts.input_by,
-            Side::Output => &mut counts.output_by,
+        let (by, key) = match (side, key.strip_prefix(CACHED)) {
+            (Side::Input, Some(key)) => (&mut counts.cache_read_by, key),
+            (Side::Input, None) => (&mut counts.input_by, key),
+            (Side::Output, _) => (&mut counts.output_by, key),
         };
         match (side, key) {
             (Side::Input, "cached_tokens") => largest(&mut counts.cache_read, number),
@@ -153,6 +159,12 @@ impl RawUsage {
         }
     }
 }
+
+/// Key of the object that divides the cached tokens of a Realtime response by modality.
+const CACHED_DETAILS: &str = "cached_tokens_details";
+
+/// Prefix of the keys inside that object, after it was merged into the object around it.
+const CACHED: &str = "cached_tokens_details.";
 
 fn side(key: &str) -> Option<Side> {
     match key {
@@ -198,6 +210,11 @@ impl<'de: 'a, 'a> FromAny<'de> for Details<'a> {
             if is_cache_creation(&key.0) {
                 let Object(nested) = map.next_value::<Object<Self>>()?;
                 numbers.extend(nested.unwrap_or_default().0);
+            } else if key.0 == CACHED_DETAILS {
+                let Object(nested) = map.next_value::<Object<Self>>()?;
+                let nested = nested.unwrap_or_default().0.into_iter();
+                let cached = |Text(key)| Text([CACHED, &*key].concat().into());
+                numbers.extend(nested.map(|(key, number)| (cached(key), number)));
             } else {
                 let Number(number) = lenient::next_value(&mut map, is_count(&key))?;
                 numbers.extend(number.map(|number| (key, number)));

@@ -46,6 +46,7 @@ impl ResultUsage {
             cache_write_5m: of_prompts(sum.cache_write_5m),
             cache_write_1h: of_prompts(sum.cache_write_1h),
             input_by: sum.input_by.map(of_prompts),
+            cache_read_by: sum.cache_read_by.map(of_prompts),
             ..sum
         };
         emit_usage(usage, out);

@@ -18,7 +18,7 @@ use tokengauge_types::label::{Label, Name};
 part! {
     Call<'a>
     from record::Call {
-        series, request, streamed, response_id, response_model, service_tier, system_fingerprint, choices,
+        series, request, streamed, compacted, response_id, response_model, service_tier, system_fingerprint, choices,
         length_buckets, usage, timings, quota, output, tokenizer, rates, complete, queue_depth, warm, stalls, cost,
         verdicts, content: _, fetched_usage: _,
     } (accept: MonotonicInstant)
@@ -35,6 +35,7 @@ part! {
             model: text(response_model.as_ref()),
             service_tier: text(service_tier.as_ref()),
             system_fingerprint: text(system_fingerprint.as_ref()),
+            compacted: compacted.then_some(true),
         },
         /// Computed rates.
         rates: Rates = Rates::new(rates),
@@ -185,7 +186,9 @@ part! {
     from RequestFacts {
         api, model, stream, max_tokens, temperature, top_p, top_k, frequency_penalty, presence_penalty, seed, choices,
         stop_sequences, previous_response, reasoning_level, conversation, reasoning, service_tier, output_type, dimensions,
-        encoding_format, prompt_bytes, tools, echo, background, bad_counts: _, session: _,
+        encoding_format, prompt_bytes, tools, echo, background, prompt_name, prompt_version, bad_counts: _, session: _,
+        // Part of the response's `compacted`.
+        compacted: _,
     }
     always {
         /// Size of all texts of the prompt.
@@ -218,6 +221,10 @@ part! {
         choices: i64 = *choices,
         /// Number of stop sequences. Their text is not logged.
         stop_sequences: usize = *stop_sequences,
+        /// Id of the stored prompt template.
+        prompt_name: &'a str = text(prompt_name.as_ref()),
+        /// Version of that template.
+        prompt_version: &'a str = text(prompt_version.as_ref()),
         /// Response that the request continues.
         previous_response: &'a str = text(previous_response.as_ref()),
         /// `true` if the provider generates the response in the background.
@@ -258,14 +265,16 @@ part! {
         service_tier: &'a str,
         /// From the response.
         system_fingerprint: &'a str,
+        /// `true` if the context of the call is a compacted conversation.
+        compacted: bool,
     }
 }
 
 part! {
     Usage
     from dialect::Usage {
-        input, output, cache_read, cache_write, cache_write_5m, cache_write_1h, reasoning, compaction, unlisted, input_by, output_by,
-        output_in_doubt,
+        input, output, cache_read, cache_write, cache_write_5m, cache_write_1h, reasoning, compaction, unlisted, input_by, cache_read_by,
+        output_by, output_in_doubt,
         // Logged beside the cost by the price table.
         cost_ticks: _,
     }
@@ -292,6 +301,8 @@ part! {
         output_in_doubt: bool = output_in_doubt.then_some(true),
         /// Input by modality: `text`, `image`, `audio`, `video`, `document`.
         input_by["{token}"]: BTreeMap<&'static str, u64> = by_modality(input_by),
+        /// Cache reads by modality.
+        cache_read_by["{token}"]: BTreeMap<&'static str, u64> = by_modality(cache_read_by),
         /// Output by modality.
         output_by["{token}"]: BTreeMap<&'static str, u64> = by_modality(output_by),
     }

@@ -7,10 +7,13 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use tokengauge_llm::content::CapturedContent;
+use tokengauge_measure::record::Outcome;
+use tokengauge_types::event::{Ending, RejectReason};
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use crate::logs::{CONTENT_EVENT, REQUEST_EVENT};
+use crate::catalog;
+use crate::logs::{CONTENT_EVENT, EXCEPTION_EVENT, REQUEST_EVENT};
 
 impl Receiver {
     fn logs(&self) -> Vec<LogRecord> {
@@ -19,9 +22,15 @@ impl Receiver {
         requests
             .flat_map(|request| request.resource_logs)
             .inspect(|of| {
-                assert!(find(&of.resource.as_ref().unwrap().attributes, "service.name").is_some())
+                assert!(find(&of.resource.as_ref().unwrap().attributes, "service.name").is_some());
+                assert_eq!(of.schema_url, catalog::RESOURCE_SCHEMA_URL);
             })
             .flat_map(|of| of.scope_logs)
+            .inspect(|of| {
+                // The lines of the proxy's own log have the scope of the `tracing` bridge.
+                let is_ours = of.scope.as_ref().unwrap().name == catalog::SCOPE;
+                assert_eq!(of.schema_url, if is_ours { catalog::SCHEMA_URL } else { "" });
+            })
             .flat_map(|of| of.log_records)
             .collect()
     }
@@ -56,6 +65,7 @@ fn with_content() -> Record {
         input_messages: Some(
             r#"[{"role":"user","parts":[{"type":"text","content":"Hi"}]}]"#.into(),
         ),
+        stop_sequences: vec!["END".into()],
         truncated: true,
         ..CapturedContent::default()
     };
@@ -106,7 +116,9 @@ fn all_kinds_of_records_arrive_over_both_transports() {
             "a request record contains no prompt or response text"
         );
 
-        assert_eq!(content.event_name, CONTENT_EVENT);
+        assert_eq!((content.event_name.as_str(), content.severity_number), (CONTENT_EVENT, 5));
+        let stops = find(&content.attributes, "gen_ai.request.stop_sequences");
+        assert!(matches!(stops, Some(Value::ArrayValue(list)) if list.values.len() == 1));
         assert_eq!(find(&content.attributes, "gen_ai.operation.name"), Some(&text("chat")));
         assert_eq!(
             find(&content.attributes, "gen_ai.usage.output_tokens"),
@@ -116,6 +128,38 @@ fn all_kinds_of_records_arrive_over_both_transports() {
         assert!(matches!(messages, Some(Value::ArrayValue(_))), "structured: {messages:?}");
         assert!(format!("{messages:?}").contains("Hi"));
     }
+}
+
+#[test]
+fn a_failed_inference_is_an_exception_event() {
+    let failed = |outcome, error| {
+        let mut record = testing::streamed();
+        (record.outcome, record.error_type) = (outcome, testing::name(error));
+        record
+    };
+    let mut rejected = failed(Outcome::Rejected, "overload");
+    rejected.ending = Ending::Rejected(RejectReason::Overload);
+    let receiver = Receiver::start(Behaviour::Answer);
+    let (telemetry, request_log) = start_logs(receiver.address, &[]);
+    for record in [
+        failed(Outcome::Error, "rate_limit_exceeded"),
+        failed(Outcome::Cancelled, "client_disconnected"),
+        rejected,
+        // An embeddings call is no inference.
+        testing::refused(),
+        testing::streamed(),
+    ] {
+        request_log.record(&record);
+    }
+    assert!(telemetry.shutdown(DEADLINE));
+    let (events, requests): (Vec<_>, Vec<_>) =
+        receiver.logs().into_iter().partition(|record| record.event_name == EXCEPTION_EVENT);
+    assert_eq!(requests.len(), 5);
+    let [event] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((event.severity_number, event.severity_text.as_str()), (13, "WARN"));
+    assert_eq!(event.span_id, b"client00");
+    assert_eq!(event.attributes.len(), 1);
+    assert_eq!(find(&event.attributes, "exception.type"), Some(&text("rate_limit_exceeded")));
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod connections;
 mod limits;
 mod logs;
 use crate::RequestLog;
+use crate::catalog;
 use crate::config::BatchConfig;
 use crate::instruments::Instruments;
 use crate::sampling::SamplingDecision;
@@ -303,6 +304,10 @@ fn arrives_over(protocol: &str) {
     };
     let metrics = ExportMetricsServiceRequest::decode(of("metrics").body.clone()).unwrap();
     assert_eq!(counted(&metrics, "tokengauge.requests.started"), Some(1));
+    for of in &metrics.resource_metrics {
+        assert_eq!(of.schema_url, catalog::RESOURCE_SCHEMA_URL);
+        assert!(of.scope_metrics.iter().all(|of| of.schema_url == catalog::SCHEMA_URL));
+    }
     let traces = of("trace");
     let agent = traces.headers["user-agent"].to_str().unwrap();
     assert!(agent.starts_with("tokengauge/"), "{agent}");
@@ -318,6 +323,8 @@ fn two_spans(traces: &ExportTraceServiceRequest) {
         assert!(resource.contains(&key), "{key}");
     }
     assert_eq!(of.scope_spans[0].scope.as_ref().unwrap().name, "tokengauge");
+    assert_eq!(of.scope_spans[0].schema_url, catalog::SCHEMA_URL);
+    assert_eq!(of.schema_url, catalog::RESOURCE_SCHEMA_URL);
     let [server, client] = of.scope_spans[0].spans.as_slice() else { panic!("{traces:?}") };
     assert_eq!((server.kind, client.kind), (2, 3));
     assert_eq!(

@@ -28,6 +28,7 @@ fn short(event: &Event<'_>) -> String {
         Event::Failed { .. }
         | Event::Tier { .. }
         | Event::Call { .. }
+        | Event::Compacted
         | Event::Answered
         | Event::Done => {
             format!("{event:?}")

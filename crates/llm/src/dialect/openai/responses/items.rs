@@ -2,9 +2,9 @@
 
 use super::ResponseField;
 use super::texts::{ResponseTexts, TextId, TextLocation};
-use crate::dialect::EventSink;
 use crate::dialect::emit::{emit_call, emit_text};
 use crate::dialect::json::{Row, Value};
+use crate::dialect::{Event, EventSink};
 
 /// The meaning of a value inside an item.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,12 @@ impl Items {
             (ItemField::Type | ItemField::PartType, value) => {
                 if let Some(word) = value.word() {
                     match field {
-                        ItemField::Type => self.item_is_reasoning = word == "reasoning",
+                        ItemField::Type => {
+                            self.item_is_reasoning = word == "reasoning";
+                            if word == "compaction" {
+                                out(Event::Compacted);
+                            }
+                        }
                         _ => self.part_is_reasoning = word == "reasoning_text",
                     }
                 }

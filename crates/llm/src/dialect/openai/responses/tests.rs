@@ -351,6 +351,15 @@ fn reads_failed_and_unfinished_bodies() {
 }
 
 #[test]
+fn reports_a_compaction_by_the_server() {
+    let item = r#"{"id":"cmp_1","type":"compaction","encrypted_content":"zz"}"#;
+    let whole = format!(r#"{{"object":"response","status":"completed","output":[{item}]}}"#);
+    assert_eq!(body(&whole), [stopped(0, "completed"), "Compacted".to_owned()]);
+    let done = format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{item}}}"#);
+    assert_eq!(stream(&[&done]), ["Compacted"]);
+}
+
+#[test]
 fn reads_only_the_usage_of_a_compaction() {
     let object = r#"{"id":"resp_1","object":"response.compaction","created_at":1790000000,"output":[{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"compaction","encrypted_content":"zz"}],"usage":{"input_tokens":139,"input_tokens_details":{"cached_tokens":0},"output_tokens":438,"output_tokens_details":{"reasoning_tokens":64},"total_tokens":577}}"#;
     let read = TestResponse::new(Api::OpenAiCompaction, JSON).read(object.as_bytes());

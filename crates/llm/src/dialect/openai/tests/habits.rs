@@ -69,6 +69,25 @@ fn splits_usage_by_modality() {
 }
 
 #[test]
+fn splits_cached_tokens_by_modality() {
+    let message = r#"{"choices":[],"usage":{"input_tokens":60,"output_tokens":30,"input_token_details":{
+        "cached_tokens":16,"cached_tokens_details":{"text_tokens":10,"audio_tokens":6,"image_tokens":0},"text_tokens":40}}}"#;
+    let expected = Usage {
+        input: Some(60),
+        output: Some(30),
+        cache_read: Some(16),
+        input_by: ByModality { text: Some(40), ..ByModality::default() },
+        cache_read_by: ByModality { text: Some(10), audio: Some(6), ..ByModality::default() },
+        ..Usage::default()
+    };
+    assert_eq!(body(Api::OpenAiChat, message), [format!("{:?}", Event::Usage(&expected))]);
+    // The parts exceed the cached tokens.
+    let message = message.replace("\"cached_tokens\":16", "\"cached_tokens\":15");
+    let expected = Usage { cache_read: Some(15), cache_read_by: ByModality::default(), ..expected };
+    assert_eq!(body(Api::OpenAiChat, &message), [format!("{:?}", Event::Usage(&expected))]);
+}
+
+#[test]
 fn reads_numbers_as_strings_and_under_several_names() {
     let counts = r#"{"usage":{"prompt_tokens":"5","input_tokens":0,"completion_tokens":"2","output_tokens":2,"prompt_tokens_details":{"cached_tokens":"3","cache_creation_input_tokens":1}}}"#;
     let expected = [usage([Some(5), Some(2), Some(3), Some(1), None])];
