@@ -146,7 +146,10 @@ impl ResponseAccumulator {
             }
             // Only content capture uses the call's name and id.
             Event::Call { .. } => {}
-            Event::Usage(usage) => self.report_usage(**usage),
+            Event::Usage(usage) => {
+                self.is_compacted |= usage.compaction.is_some();
+                self.report_usage(**usage);
+            }
             Event::Stopped { choice, reason } => {
                 self.frame_has_choice = true;
                 if let Some(choice) = self.choice(*choice) {

@@ -67,6 +67,7 @@ pub fn stream() -> Record {
         anomalies: Vec::new(),
         is_turn: false,
         gateway_usage: None,
+        mcp: None,
     }
 }
 

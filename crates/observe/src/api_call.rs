@@ -365,18 +365,17 @@ impl ApiCall {
     ) -> Call {
         let streamed = self.is_streamed();
         let complete = self.complete(closing, streamed);
-        let generates = self.api.operation().generates();
         let counted = self.response.count(out);
         let output = self.output(closing, &counted, complete);
         let rates = self.rates(closing, output.as_ref(), complete);
-        let needs_reason = match complete {
-            Completeness::Cut => generates,
-            Completeness::Complete => streamed && self.api.stops_each_choice(),
-            Completeness::Unobserved => false,
-        };
+        let needs_reason = closing.answering
+            && match complete {
+                Completeness::Cut => self.api.operation().generates(),
+                Completeness::Complete => streamed && self.api.stops_each_choice(),
+                Completeness::Unobserved => false,
+            };
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Completeness::Unobserved;
-        let needs_reason = needs_reason && closing.answering;
         let choices = self.response.finished_choices(self.api, needs_reason, seen);
         let response_capture = self.response.capture.as_deref();
         let captured = self.request_capture.map(|request_capture| {
@@ -390,9 +389,8 @@ impl ApiCall {
         let facts = &mut self.response.facts;
         let is_fetched = self.api.operation() == Operation::FetchResponse;
         let usage = facts.usage.filter(|_| !is_fetched);
-        let has_compacted = usage.is_some_and(|usage| usage.compaction.is_some());
         Call {
-            compacted: request.compacted || facts.is_compacted || has_compacted,
+            compacted: request.compacted || facts.is_compacted,
             length_buckets: LengthBuckets::from_call(&request, usage.as_ref(), output.as_ref()),
             series,
             streamed,

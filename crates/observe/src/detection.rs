@@ -37,7 +37,7 @@ fn detect_with(open: &RequestHead, method: &http::Method) -> Option<(DetectedApi
 }
 
 /// Returns the path that the upstream receives.
-fn sent_path(open: &RequestHead) -> Cow<'_, str> {
+pub(super) fn sent_path(open: &RequestHead) -> Cow<'_, str> {
     let route = &open.route;
     let rest = open.sent_path().get(route.stripped..).unwrap_or_default();
     match route.base_path.as_str() {

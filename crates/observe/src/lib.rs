@@ -13,6 +13,8 @@ mod endpoint;
 mod exchange;
 mod in_flight;
 mod layer;
+mod mcp;
+mod mcp_sessions;
 mod observation;
 mod observer;
 mod provider;

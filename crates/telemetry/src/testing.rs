@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::{Operation, RateLimit, RateLimits, RequestFacts, Timings, Usage};
+use tokengauge_llm::dialect::{
+    McpMessage, Operation, RateLimit, RateLimits, RequestFacts, Timings, Usage,
+};
 use tokengauge_measure::record::{
     Call, ChoiceStatus, Completeness, ConnectionSample, Cost, CostParts, FinishedChoice, Http,
-    LengthBucket, LengthBuckets, MetricLabels, Network, Outcome, Output, Record, Verdict,
-    WarmupState,
+    LengthBucket, LengthBuckets, Mcp, McpOperation, MetricLabels, Network, Outcome, Output, Record,
+    Verdict, WarmupState,
 };
 use tokengauge_measure::timing::{Rates, Stalls, Timestamps};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
@@ -141,6 +143,7 @@ pub fn plain() -> Record {
         anomalies: Vec::new(),
         is_turn: false,
         gateway_usage: None,
+        mcp: None,
     }
 }
 
@@ -252,4 +255,25 @@ pub fn refused() -> Record {
         call.rates = Rates::default();
     }
     record
+}
+
+/// Returns a call of an MCP tool: accepted at 100 ms, sent at 120 ms and answered at 500 ms.
+pub fn tool_call() -> Record {
+    let message = McpMessage {
+        is_json_rpc: true,
+        id: name("7"),
+        method: name("tools/call"),
+        target: name("get-weather"),
+        ..McpMessage::default()
+    };
+    let operation = McpOperation {
+        answered: Some(MonotonicInstant::from_millis(500)),
+        ..McpOperation::new(message)
+    };
+    let mcp = Mcp {
+        session: name("1868a90c"),
+        protocol_version: name("2025-06-18"),
+        operations: vec![operation],
+    };
+    Record { mcp: Some(Box::new(mcp)), http: http(http::Method::POST, "/mcp"), ..plain() }
 }

@@ -128,6 +128,7 @@ label_enum! {
         Model = "model",
         Provider = "provider",
         Tenant = "tenant",
+        Tool = "tool",
         Variant = "variant",
     }
 }
@@ -138,7 +139,8 @@ type LabelLimit<const DEFAULT: u64> = Int<1, 1_000, DEFAULT>;
 /// Maximum number of distinct untrusted values per dimension, and optional additional labels.
 // By default, 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's
 // limit of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. There are few tenants,
-// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
+// because each has a contract or a budget. A comparison usually covers two or three variants at a time. An agent uses
+// dozens of tools.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CardinalityLimits {
@@ -154,6 +156,8 @@ pub struct CardinalityLimits {
     pub tenants: LabelLimit<100>,
     /// Distinct variants.
     pub variants: LabelLimit<16>,
+    /// Distinct tools and prompts of MCP servers.
+    pub tools: LabelLimit<100>,
     /// Whether output rate, total rate and the times to each timestamp also have the labels
     /// `tokengauge.input_length_bucket` and `tokengauge.output_length_bucket` (length of prompt and response). Calls
     /// have no bucket once histograms take 3 MiB of [the scrape page](telemetry.md#cardinality).
@@ -168,6 +172,7 @@ impl CardinalityLimits {
             Dimension::Model => self.models.get(),
             Dimension::Provider => self.providers.get(),
             Dimension::Tenant => self.tenants.get(),
+            Dimension::Tool => self.tools.get(),
             Dimension::Variant => self.variants.get(),
         }
     }
@@ -311,13 +316,14 @@ impl CardinalityLimiter {
     }
 
     fn set(&self, dimension: Dimension) -> &LabelSet {
-        let [error_type, finish_reason, model, provider, tenant, variant] = &self.sets;
+        let [error_type, finish_reason, model, provider, tenant, tool, variant] = &self.sets;
         match dimension {
             Dimension::ErrorType => error_type,
             Dimension::FinishReason => finish_reason,
             Dimension::Model => model,
             Dimension::Provider => provider,
             Dimension::Tenant => tenant,
+            Dimension::Tool => tool,
             Dimension::Variant => variant,
         }
     }
@@ -416,7 +422,7 @@ mod tests {
             [label("a"), label("b"), label("a"), label("configured")],
             ["a", OTHER, "a", "configured"]
         );
-        assert_eq!(limiter.refused().map(|(_, n)| n), [0, 0, 1, 0, 0, 0]);
+        assert_eq!(limiter.refused().map(|(_, n)| n), [0, 0, 1, 0, 0, 0, 0]);
         assert_eq!(limiter.get(Dimension::Model, &Name::new("b").unwrap()), None);
         let [_, _, models, ..] = limiter.admitted();
         let expected = Admitted {
@@ -434,7 +440,7 @@ mod tests {
         for n in 0..1_000_000 {
             limiter.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
         }
-        assert_eq!(limiter.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 75, 0, 0, 0]);
+        assert_eq!(limiter.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 75, 0, 0, 0, 0]);
         assert!(lock(&limiter.set(Dimension::Model).values).waiting.len() <= 100);
     }
 

@@ -5,12 +5,14 @@
 
 mod choice;
 mod length_buckets;
+mod mcp;
 mod outcome;
 mod output;
 mod websocket;
 
 pub use choice::{ChoiceContent, ChoiceStatus, FinishedChoice};
 pub use length_buckets::{LengthBucket, LengthBuckets};
+pub use mcp::{Mcp, McpOperation, McpSession};
 pub use outcome::{ResponseSummary, classify};
 pub use output::{Output, TokenCounts};
 pub use websocket::{CloseFrame, Session, WebSocket};
@@ -52,6 +54,8 @@ pub struct Record {
     pub websocket: Option<WebSocket>,
     /// Data of the API call. `None` for plain HTTP: any request that is not a call of a known API.
     pub call: Option<Call>,
+    /// Data of a request in the Model Context Protocol. `None` for any other request.
+    pub mcp: Option<Box<Mcp>>,
     pub outcome: Outcome,
     pub ending: Ending,
     pub error_source: ErrorSource,

@@ -73,6 +73,7 @@ impl ObservedExchange {
             http: self.http(),
             websocket,
             call: None,
+            mcp: None,
             outcome,
             ending,
             error_source,
@@ -96,14 +97,31 @@ impl ObservedExchange {
             call.request.conversation = conversation.and_then(|id| head.session_rule.recorded(id));
             record.call = Some(call);
         }
-        if let Protocol::WebSocket(socket) = &mut self.protocol {
-            record.anomalies.extend(socket.session.finish(ending == Ending::Complete));
-        }
+        self.end_messages(at, ending, &mut record);
         let broke_off = [(self.gap, ParseError::Gap), (self.broken, ParseError::Panic)];
         record
             .anomalies
             .extend(broke_off.iter().filter(|(is, _)| *is).map(|(_, anomaly)| (*anomaly, 1)));
         record
+    }
+
+    /// Adds the messages of the Model Context Protocol and the parse errors of a WebSocket to the record.
+    fn end_messages(&mut self, at: MonotonicInstant, ending: Ending, record: &mut Record) {
+        match &mut self.protocol {
+            Protocol::Mcp(_) => {
+                let protocol = std::mem::replace(&mut self.protocol, Protocol::Plain);
+                if let Protocol::Mcp(mcp) = protocol
+                    && let Some((mcp, errors)) = mcp.finish(at)
+                {
+                    record.mcp = Some(Box::new(mcp));
+                    record.anomalies.extend(errors);
+                }
+            }
+            Protocol::WebSocket(socket) => {
+                record.anomalies.extend(socket.session.finish(ending == Ending::Complete));
+            }
+            Protocol::Plain | Protocol::Call(_) => {}
+        }
     }
 
     /// Ends the parsing of the call. The request becomes plain HTTP if its complete response contradicts the API.

@@ -3,6 +3,7 @@
 
 mod end;
 mod protocol;
+mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use crate::api_call::ApiCall;
 use crate::detection::{detect, detect_posted, has_turns};
 use crate::exchange::end::report_end_of_stall;
 use crate::exchange::protocol::{Messages, Protocol, WebSocketExchange};
+use crate::mcp::McpExchange;
 use crate::tcp_info::Connections;
 use crate::websocket::{Turns, WebSocketSession};
 use tokengauge_llm::budget::RequestBudget;
@@ -24,13 +26,20 @@ use tokengauge_measure::timing::{
 };
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    ConnectTimings, Direction, ExchangeId, GatewayUsage, ObserverEvent, RequestHead, ResponseHead,
-    TraceContext,
+    ConnectTimings, Direction, ExchangeId, GatewayUsage, Headers, MCP_SESSION, ObserverEvent,
+    RequestHead, ResponseHead,
 };
 use tokengauge_types::label::{CardinalityLimiter, Name};
 
 /// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
+
+/// Removes the session of the Model Context Protocol, which is recorded apart from the headers.
+fn remove_session(headers: &mut Headers) {
+    if headers.get(MCP_SESSION).is_some() {
+        headers.set(MCP_SESSION, "");
+    }
+}
 
 /// An open request, as observed so far.
 #[derive(Debug)]
@@ -111,46 +120,6 @@ impl ObservedExchange {
         }
     }
 
-    /// Marks the request as a call inside a WebSocket. Its request was a message, so it is detected as if it was posted.
-    pub(crate) const fn mark_turn(&mut self) {
-        self.is_turn = true;
-    }
-
-    /// Returns the headers of a call inside this WebSocket, which begins at `at`. The call gets its own spans below the
-    /// span of the WebSocket. Headers that identify the request or its start are left out.
-    pub(crate) fn turn_head(&self, at: MonotonicInstant) -> Box<RequestHead> {
-        let RequestHead { route, trace, identity, session_rule, .. } = &*self.request_head;
-        let kept = ["openai-beta", "user-agent", "x-stainless-lang"];
-        let headers = self.request_head.headers.iter().filter(|(name, _)| kept.contains(name));
-        Box::new(RequestHead {
-            wall: self.request_head.wall + at.since(self.timestamps.accept),
-            method: self.request_head.method.clone(),
-            path: self.request_head.path.clone(),
-            whole_path: None,
-            model: self.request_head.model.clone(),
-            host: self.request_head.host.clone(),
-            version: self.request_head.version,
-            scheme: self.request_head.scheme,
-            headers: headers.filter_map(|(name, value)| Some((name, Name::new(value)?))).collect(),
-            length: None,
-            client: self.request_head.client,
-            connection: None,
-            route: Arc::clone(route),
-            trace: TraceContext {
-                trace_id: trace.trace_id,
-                parent: Some(trace.server_span),
-                parent_sampled: trace.parent_sampled,
-                server_span: fastrand::u64(1..).to_be_bytes(),
-                client_span: fastrand::u64(1..).to_be_bytes(),
-                state: trace.state.clone(),
-            },
-            conversation: self.request_head.conversation.clone(),
-            identity: identity.clone(),
-            session_rule: session_rule.clone(),
-            body_wait: Arc::default(),
-        })
-    }
-
     /// Detects the API that the request calls.
     pub(crate) fn detect_call(&mut self, tokenizers: &Tokenizers) {
         let found = if self.is_turn {
@@ -158,9 +127,16 @@ impl ObservedExchange {
         } else {
             detect(&self.request_head)
         };
-        let call = |found| ApiCall::new(found, &self.request_head, tokenizers, &self.budget);
-        self.protocol =
-            found.map_or(Protocol::Plain, |found| Protocol::Call(Box::new(call(found))));
+        let open = &self.request_head;
+        self.protocol = match found {
+            Some(found) => {
+                let call = ApiCall::new(found, open, tokenizers, &self.budget);
+                Protocol::Call(Box::new(call))
+            }
+            None => McpExchange::detect(open, &self.budget)
+                .map_or(Protocol::Plain, |mcp| Protocol::Mcp(Box::new(mcp))),
+        };
+        remove_session(&mut self.request_head.headers);
         // Only the detection needs the whole path.
         self.request_head.whole_path = None;
     }
@@ -313,7 +289,7 @@ impl ObservedExchange {
     pub fn websocket(&self) -> Option<&WebSocket> {
         match &self.protocol {
             Protocol::WebSocket(socket) => Some(socket.session.facts()),
-            Protocol::Plain | Protocol::Call(_) => None,
+            Protocol::Plain | Protocol::Call(_) | Protocol::Mcp(_) => None,
         }
     }
 
@@ -364,7 +340,7 @@ impl ObservedExchange {
         let answering = self.head.is_none() || self.is_answering();
         match &self.protocol {
             Protocol::Call(call) => answering && call.is_awaiting(self.head.is_some()),
-            Protocol::Plain | Protocol::WebSocket(_) => false,
+            Protocol::Plain | Protocol::Mcp(_) | Protocol::WebSocket(_) => false,
         }
     }
 
@@ -387,6 +363,7 @@ impl ObservedExchange {
         let is_read = match &mut self.protocol {
             Protocol::Plain => true,
             Protocol::Call(call) => call.request(bytes),
+            Protocol::Mcp(mcp) => mcp.request(bytes),
             Protocol::WebSocket(socket) => socket.push(Direction::Request, bytes, out),
         };
         self.count_unread(is_read, bytes);
@@ -404,10 +381,13 @@ impl ObservedExchange {
         if let Some(call) = self.protocol.call_mut() {
             call.request_end(true);
         }
+        if let Protocol::Mcp(mcp) = &mut self.protocol {
+            mcp.request_end();
+        }
         self.resolve_session();
     }
 
-    fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
+    fn head(&mut self, at: MonotonicInstant, mut head: Box<ResponseHead>) {
         // The timestamp is absent if this process generated the response, because the upstream sent no headers.
         self.timestamps.head = (!head.from_proxy).then_some(at);
         self.select_api(head.status >= 400);
@@ -417,6 +397,10 @@ impl ObservedExchange {
         if let Some(call) = self.protocol.call_mut() {
             call.head(&head, &self.request_head.route, now);
         }
+        if let Protocol::Mcp(mcp) = &mut self.protocol {
+            mcp.head(at, &head, &self.request_head.session_rule);
+        }
+        remove_session(&mut head.headers);
         self.head = Some(head);
     }
 
@@ -445,6 +429,10 @@ impl ObservedExchange {
         let before = self.timestamps.last;
         let is_read = match &mut self.protocol {
             Protocol::Plain => return,
+            Protocol::Mcp(mcp) => {
+                let is_read = mcp.response(at, bytes);
+                return self.count_unread(is_read, bytes);
+            }
             Protocol::WebSocket(socket) => {
                 let is_read = socket.push(Direction::Response, bytes, out);
                 return self.count_unread(is_read, bytes);
@@ -475,6 +463,7 @@ impl ObservedExchange {
         match &mut self.protocol {
             Protocol::Plain => {}
             Protocol::Call(call) => call.gap(direction),
+            Protocol::Mcp(mcp) => mcp.gap(direction == Direction::Request),
             Protocol::WebSocket(socket) => socket.gap(direction, bytes),
         }
     }

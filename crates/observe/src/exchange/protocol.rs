@@ -1,6 +1,7 @@
-//! What an exchange is: plain HTTP, a call of an API, or a WebSocket.
+//! What an exchange is: plain HTTP, a call of an API, a request of the Model Context Protocol, or a WebSocket.
 
 use crate::api_call::ApiCall;
+use crate::mcp::McpExchange;
 use crate::websocket::{Turns, WebSocketSession};
 use tokengauge_measure::timing::LiveSample;
 use tokengauge_types::event::Direction;
@@ -10,6 +11,8 @@ use tokengauge_types::event::Direction;
 pub(super) enum Protocol {
     Plain,
     Call(Box<ApiCall>),
+    /// Messages of the Model Context Protocol, unless the body shows that it is plain HTTP.
+    Mcp(Box<McpExchange>),
     /// An upgraded connection.
     WebSocket(Box<WebSocketExchange>),
 }
@@ -35,7 +38,7 @@ impl Protocol {
     #[inline]
     pub(super) fn call(&self) -> Option<&ApiCall> {
         match self {
-            Self::Plain => None,
+            Self::Plain | Self::Mcp(_) => None,
             Self::Call(call) => Some(call),
             Self::WebSocket(socket) => match &socket.messages {
                 Messages::Session(call) => Some(call),
@@ -47,7 +50,7 @@ impl Protocol {
     #[inline]
     pub(super) fn call_mut(&mut self) -> Option<&mut ApiCall> {
         match self {
-            Self::Plain => None,
+            Self::Plain | Self::Mcp(_) => None,
             Self::Call(call) => Some(call),
             Self::WebSocket(socket) => match &mut socket.messages {
                 Messages::Session(call) => Some(call),
@@ -59,7 +62,7 @@ impl Protocol {
     #[inline]
     pub(super) fn turns_mut(&mut self) -> Option<&mut Turns> {
         match self {
-            Self::Plain | Self::Call(_) => None,
+            Self::Plain | Self::Call(_) | Self::Mcp(_) => None,
             Self::WebSocket(socket) => match &mut socket.messages {
                 Messages::Turns(turns) => Some(turns),
                 Messages::Unknown | Messages::Session(_) => None,
@@ -71,10 +74,10 @@ impl Protocol {
     pub(super) fn take_call(&mut self) -> Option<Box<ApiCall>> {
         self.call()?;
         match self {
-            Self::Plain => None,
+            Self::Plain | Self::Mcp(_) => None,
             Self::Call(_) => match std::mem::replace(self, Self::Plain) {
                 Self::Call(call) => Some(call),
-                Self::Plain | Self::WebSocket(_) => None,
+                Self::Plain | Self::Mcp(_) | Self::WebSocket(_) => None,
             },
             Self::WebSocket(socket) => {
                 match std::mem::replace(&mut socket.messages, Messages::Unknown) {

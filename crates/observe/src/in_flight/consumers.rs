@@ -8,6 +8,7 @@ use crate::in_flight::background::BackgroundResponses;
 use crate::in_flight::costs::charge;
 use crate::in_flight::deadlines::MISSED;
 use crate::in_flight::muted::MUTED;
+use crate::mcp_sessions::McpSessions;
 use tokengauge_console::{EndedRequest, Recorder};
 use tokengauge_measure::cost::{Costs, TokenPrice};
 use tokengauge_measure::drift::Drift;
@@ -49,6 +50,7 @@ pub(super) struct Consumers {
     /// History for the console. `None` if the console is off.
     pub(super) console: Option<Recorder>,
     background: BackgroundResponses,
+    mcp_sessions: McpSessions,
     limiter: Arc<CardinalityLimiter>,
     sinks: Sinks,
 }
@@ -66,6 +68,7 @@ impl Consumers {
             health: ObserverHealth::default(),
             console: None,
             background: BackgroundResponses::default(),
+            mcp_sessions: McpSessions::default(),
             limiter,
             sinks,
         }
@@ -198,6 +201,7 @@ impl Consumers {
             backends,
             costs,
             background,
+            mcp_sessions,
             limiter,
             console,
             sinks,
@@ -234,6 +238,9 @@ impl Consumers {
         deadlines.judge_end(slos, at, &mut record);
         drift.ended(at, &record);
         instruments.record_end(&record, limiter);
+        mcp_sessions.record(at, &record, &mut |session| {
+            instruments.record_mcp_session(&session, limiter);
+        });
         if record.exchange != MUTED {
             (sinks.record)(&record);
             if let Some(console) = console {

@@ -9,6 +9,7 @@ mod deadlines;
 mod encodings;
 mod endings;
 mod losses;
+mod mcp;
 mod outage_page;
 mod outages;
 mod overload;

@@ -35,6 +35,13 @@ attributes! {
     ERROR_TYPE "error.type" Gated, "Kind of error: the provider's code, a status code, or an outcome. Only on errors.";
     TOKEN_MODALITY "gen_ai.token.modality" Closed(&["text", "image", "audio", "unknown"]), "Modality of the tokens, if the provider splits its counts. `unknown`: not split, or another modality (video, documents).";
     TOKEN_TYPE "gen_ai.token.type" Closed(&["input", "output"]), "Direction of the tokens.";
+    MCP_METHOD "mcp.method.name" Closed(MCP_METHODS), "Method of a request or notification of the Model Context Protocol. `_OTHER`: a method that the conventions do not list.";
+    MCP_PROTOCOL_VERSION "mcp.protocol.version" Closed(MCP_VERSIONS), "Version of the Model Context Protocol, from the header `MCP-Protocol-Version`, or else as client and server negotiate it. `_OTHER`: an unknown version.";
+    TOOL_NAME "gen_ai.tool.name" Gated, "Tool that the operation calls.";
+    PROMPT_NAME "gen_ai.prompt.name" Gated, "Prompt that the operation gets.";
+    RPC_STATUS "rpc.response.status_code" Gated, "Code of the JSON-RPC error in the response. Only on errors.";
+    NETWORK_PROTOCOL "network.protocol.name" Closed(&["http"]), "Protocol that carries the messages.";
+    NETWORK_TRANSPORT "network.transport" Closed(&["tcp"]), "Transport that carries the messages.";
     METHOD "http.request.method" Closed(&["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE", "_OTHER"]), "The request's method.";
     STATUS "http.response.status_code" Any, "The response's status, 100 to 599.";
     SCHEME "url.scheme" Closed(&["http", "https"]), "Scheme that the client used.";
@@ -76,7 +83,7 @@ attributes! {
     SLI "tokengauge.sli" Closed(&["availability", "ttft", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "Indicator (SLI) of the objective.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
     PARSE_ERROR "tokengauge.parse_error" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "bad_count", "unterminated", "gap", "encoding", "decompression_limit", "budget", "panic"]), "Kind of parse error.";
-    DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Kind of label whose value was replaced by `other`. `series`: a combination of admitted values exceeded its limit.";
+    DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "tool", "variant", "series"]), "Kind of label whose value was replaced by `other`. `series`: a combination of admitted values exceeded its limit.";
     SIGNAL "tokengauge.signal" Closed(&["logs", "metrics", "traces"]), "Exported signal.";
     DROP_REASON "tokengauge.drop_reason" Closed(&["queue_full", "failed", "rejected", "too_large", "shutdown"]), "Why items were dropped. `rejected`: the collector accepted the rest of the export. `too_large`: the item alone exceeds the limit of an export request.";
     OMISSION_REASON "tokengauge.omission_reason" Closed(&["not_understood", "truncated"]), "Why content is missing.";
@@ -91,6 +98,59 @@ attributes! {
 
 /// Length ranges in tokens, where k is 1,024.
 const LENGTHS: &[&str] = &["<128", "128-512", "512-2k", "2k-8k", "8k-32k", ">=32k"];
+
+/// Methods of the Model Context Protocol that the semantic conventions list. The last value stands for all others.
+pub const MCP_METHODS: &[&str] = &[
+    "completion/complete",
+    "elicitation/create",
+    "initialize",
+    "logging/setLevel",
+    "notifications/cancelled",
+    "notifications/initialized",
+    "notifications/message",
+    "notifications/progress",
+    "notifications/prompts/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/resources/updated",
+    "notifications/roots/list_changed",
+    "notifications/subscriptions/acknowledged",
+    "notifications/tools/list_changed",
+    "ping",
+    "prompts/get",
+    "prompts/list",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "roots/list",
+    "sampling/createMessage",
+    "server/discover",
+    "subscriptions/listen",
+    "tools/call",
+    "tools/list",
+    OTHER_WORD,
+];
+
+/// Versions of the Model Context Protocol. The last value stands for all others.
+pub const MCP_VERSIONS: &[&str] =
+    &["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", OTHER_WORD];
+
+/// The value of the semantic conventions for values that are not listed.
+const OTHER_WORD: &str = "_OTHER";
+
+/// Returns `text` if it is one of the `known` values, or else `_OTHER`.
+pub fn known_word(known: &'static [&'static str], text: &str) -> &'static str {
+    known.iter().find(|word| **word == text).copied().unwrap_or(OTHER_WORD)
+}
+
+/// Attributes of operations of the Model Context Protocol, for client and server.
+pub const MCP_OPERATION: &[Attribute] =
+    &[MCP_METHOD, TOOL_NAME, PROMPT_NAME, RPC_STATUS, NETWORK_TRANSPORT];
+
+/// Attributes of operations and sessions of the Model Context Protocol.
+pub const MCP: &[Attribute] =
+    &[MCP_PROTOCOL_VERSION, NETWORK_PROTOCOL, ERROR_TYPE, ROUTE, POSITION];
 
 /// Attributes of calls of a known API.
 pub const CALL: &[Attribute] = &[
@@ -159,7 +219,7 @@ mod tests {
         assert_eq!(closed(OUTCOME), Outcome::ALL.map(Outcome::as_str));
         assert_eq!(closed(ERROR_SOURCE), ErrorSource::ALL.map(ErrorSource::as_str));
         assert_eq!(closed(PARSE_ERROR), ParseError::ALL.map(ParseError::as_str));
-        assert_eq!(closed(DIMENSION)[..6], Dimension::ALL.map(Dimension::as_str));
+        assert_eq!(closed(DIMENSION)[..7], Dimension::ALL.map(Dimension::as_str));
         assert_eq!(closed(INPUT_LENGTH_BUCKET), LengthBucket::ALL.map(LengthBucket::as_str));
         assert_eq!(closed(CHOICE_RESULT), ChoiceStatus::ALL.map(ChoiceStatus::as_str));
         assert_eq!(

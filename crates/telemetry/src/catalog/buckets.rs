@@ -15,6 +15,12 @@ pub(super) const TIMES: &[f64] = &[
     1.28, 1.92, 2.56, 3.84, 5.12, 7.68, 10.24, 20.48, 40.96, 81.92, 163.84, 327.68, 655.36,
 ];
 
+/// Seconds of a session, from a single request to a day.
+pub(super) const SESSION_TIMES: &[f64] = &[
+    1.5, 5.5, 15.5, 60.5, 120.5, 300.5, 600.5, 1_800.5, 3_600.5, 7_200.5, 14_400.5, 28_800.5,
+    86_400.5,
+];
+
 /// Seconds between tokens. Dense from 2 to 100 ms, the range of decode steps (10 to 500 tokens per second). Bounds above
 /// 1 s are for stalls only.
 pub(super) const GAPS: &[f64] = &[
@@ -77,7 +83,9 @@ mod tests {
     #[test]
     fn all_times_of_a_request_have_the_same_bounds() {
         let of_a_request = |name: &str| {
-            !["network", "connect", "self"].iter().any(|other| name.contains(&format!(".{other}.")))
+            !["network", "connect", "self", "session"]
+                .iter()
+                .any(|other| name.contains(&format!(".{other}.")))
         };
         for metric in
             metrics().filter(|metric| metric.kind == Kind::Histogram && metric.unit == "s")

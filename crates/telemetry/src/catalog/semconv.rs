@@ -2,10 +2,10 @@
 //! previous names.
 
 use crate::catalog::attributes::{
-    CALL, ENDED, ERROR_TYPE, METHOD, POSITION, PROTOCOL_VERSION, ROUTE, SCHEME, SERVER_ADDRESS,
-    SERVER_PORT, STATUS, TOKEN_MODALITY, TOKEN_TYPE,
+    CALL, ENDED, ERROR_TYPE, MCP, MCP_OPERATION, METHOD, POSITION, PROTOCOL_VERSION, ROUTE, SCHEME,
+    SERVER_ADDRESS, SERVER_PORT, STATUS, TOKEN_MODALITY, TOKEN_TYPE,
 };
-use crate::catalog::buckets::{GAPS, TIMES, TOKENS};
+use crate::catalog::buckets::{GAPS, SESSION_TIMES, TIMES, TOKENS};
 use crate::catalog::values::{
     embeddings, first_chunk, generated, is_inference, modalities, operation_duration, served,
     until_end,
@@ -78,6 +78,14 @@ metrics! {
         by [CALL, ENDED] buckets TOKENS usually [0, 0] named Latest,
         "Distribution of input tokens per embeddings call, as reported.",
         finished!(|_, call| embeddings(call)?.usage.as_ref()?.input);
+    MCP_CLIENT_OPERATION "mcp.client.operation.duration" Histogram "s" by [MCP_OPERATION, MCP, &[SERVER_ADDRESS, SERVER_PORT]] buckets TIMES named Both,
+        "Duration of a request or notification of the Model Context Protocol at the MCP server: response − sent.";
+    MCP_SERVER_OPERATION "mcp.server.operation.duration" Histogram "s" by [MCP_OPERATION, MCP, &[PROTOCOL_VERSION]] buckets TIMES named Both,
+        "Duration of a request or notification of the Model Context Protocol as the MCP client sees it: response − accept.";
+    MCP_CLIENT_SESSION "mcp.client.session.duration" Histogram "s" by [MCP, &[SERVER_ADDRESS, SERVER_PORT]] buckets SESSION_TIMES named Both,
+        "Duration of a session of the Model Context Protocol: from `initialize` to DELETE, to the answer 404, or to the last request before 30 minutes without one.";
+    MCP_SERVER_SESSION "mcp.server.session.duration" Histogram "s" by [MCP] buckets SESSION_TIMES named Both,
+        "The same duration without the server's address.";
     // With the latest names, only calls that are neither inference nor embeddings have series.
     OPERATION_DURATION "gen_ai.client.operation.duration" Histogram "s"
         by [CALL, ENDED, &[ERROR_TYPE]] buckets TIMES usually [0, 0] named Both,

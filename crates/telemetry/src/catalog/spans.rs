@@ -10,6 +10,15 @@ attributes! {
     METHOD "http.request.method" Any, "Method of the request. Both spans.";
     STATUS "http.response.status_code" Any, "Status of the response. Both spans.";
     ERROR_TYPE "error.type" Any, "Kind of error; only on errors. Both spans.";
+    MCP_METHOD "mcp.method.name" Any, "Method of the only request or notification of the Model Context Protocol in the HTTP request. CLIENT span.";
+    MCP_SESSION "mcp.session.id" Any, "Session, from the header `Mcp-Session-Id`. CLIENT span.";
+    MCP_PROTOCOL_VERSION "mcp.protocol.version" Any, "Version of the protocol. CLIENT span.";
+    MCP_RESOURCE "mcp.resource.uri" Any, "URI of the resource that the request names. CLIENT span.";
+    JSON_RPC_ID "jsonrpc.request.id" Any, "Id of the JSON-RPC request. Absent for notifications. CLIENT span.";
+    RPC_STATUS "rpc.response.status_code" Any, "Code of the JSON-RPC error in the response. CLIENT span.";
+    TOOL_NAME "gen_ai.tool.name" Any, "Tool that the request calls. CLIENT span.";
+    NETWORK_PROTOCOL "network.protocol.name" Closed(&["http"]), "Protocol that carries the messages of the Model Context Protocol. CLIENT span.";
+    NETWORK_TRANSPORT "network.transport" Closed(&["tcp"]), "Transport that carries them. CLIENT span.";
     EXCEPTION_TYPE "exception.type" Any, "Kind of error, equal to `error.type`. Only on the log event of a failed inference.";
     SCHEME "url.scheme" Closed(&["http", "https"]), "Scheme that the client used. SERVER span.";
     PATH "url.path" Any, "Path without the query. SERVER span.";
@@ -41,7 +50,7 @@ attributes! {
     PRESENCE_PENALTY "gen_ai.request.presence_penalty" Any, "From the request.";
     SEED "gen_ai.request.seed" Any, "From the request.";
     CHOICE_COUNT "gen_ai.request.choice.count" Any, "Number of choices in the request, if not 1.";
-    PROMPT_NAME "gen_ai.prompt.name" Any, "Id of the stored prompt template in the request (`prompt.id` of the Responses API).";
+    PROMPT_NAME "gen_ai.prompt.name" Any, "Id of the stored prompt template in the request (`prompt.id` of the Responses API), or the prompt that an MCP request gets.";
     PROMPT_VERSION "gen_ai.prompt.version" Any, "Version of that template, if the request names one.";
     PREVIOUS_RESPONSE "gen_ai.request.previous_response.id" Any, "Id of the response that the request continues.";
     REASONING_LEVEL "gen_ai.request.reasoning.level" Any, "Reasoning level, as written in the request.";

@@ -42,6 +42,7 @@ use tokengauge_types::label_enum;
 
 mod finished;
 mod live;
+mod mcp;
 mod result;
 mod route;
 mod table;
@@ -208,6 +209,9 @@ impl Instruments {
                 (instruments, self.overflow_count(limiter) == overflow_before)
             },
         );
+        if let Some(mcp) = &record.mcp {
+            self.record_mcp(record, mcp, limiter);
+        }
         let exemplars = &mut self.table.exemplars.recorder(record);
         instruments.record(&self.table, record, exemplars);
     }

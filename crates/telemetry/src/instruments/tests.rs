@@ -19,7 +19,6 @@ use crate::config::{ExemplarFilter, GenAiNames, Temporality};
 use crate::instruments::result::end_stage;
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
-use crate::prometheus::Format;
 use crate::series_limits::{MAX_PAGE_BYTES, max_series};
 use crate::snapshot::{
     CertificateReading, ClientLoad, ConfigReading, ObserverHealth, StateSnapshot,
@@ -35,7 +34,7 @@ use tokengauge_measure::load::{
     ActiveStreams, LimitType, ModelKey, ModelReading, RateLimitReading, Reading, RouteReading,
     StalledStreams, Summary, Throughput,
 };
-use tokengauge_measure::record::{LengthBucket, Outcome, WarmupState};
+use tokengauge_measure::record::{LengthBucket, McpOperation, McpSession, Outcome, WarmupState};
 use tokengauge_measure::slo::{BURN_WINDOWS, CountingRules, Counts, Objective, Scope, Sli};
 use tokengauge_measure::timing::{LiveSample, Rates, Stage, Stall, StallPhase, Stalls, Unrated};
 use tokengauge_types::bounded::Int;
@@ -345,11 +344,11 @@ fn representative() -> MetricsSnapshot {
     instruments.record_spend((&budget, &unit), 0.0);
     instruments.record_spend((&budget, &unit), 0.5);
     instruments.record_unpriced(&testing::series());
-    for record in
-        [testing::streamed(), unrated, named, testing::refused(), embeddings(), testing::plain()]
-    {
+    let (refused, plain, tool) = (testing::refused(), testing::plain(), testing::tool_call());
+    for record in [testing::streamed(), unrated, named, refused, embeddings(), plain, tool] {
         instruments.record_end(&record, &limiter);
     }
+    instruments.record_mcp_session(&session(None), &limiter);
     metrics_reader.scrape()
 }
 
@@ -361,6 +360,15 @@ fn embeddings() -> Record {
     let usage = Usage { input: Some(120), ..Usage::default() };
     record.call.as_mut().unwrap().usage = Some(usage);
     record
+}
+
+fn session(error: Option<&str>) -> McpSession {
+    McpSession {
+        route: testing::route(),
+        protocol_version: testing::name("2025-06-18"),
+        duration: Duration::from_secs(90),
+        error_type: error.and_then(testing::name),
+    }
 }
 
 #[test]
@@ -375,11 +383,15 @@ fn emits_exactly_the_metrics_of_the_catalog() {
 }
 
 /// Metrics that a successful stream does not emit, with the condition under which they have series.
-const CONDITIONAL: [(&str, &str); 13] = [
+const CONDITIONAL: [(&str, &str); 17] = [
     ("gen_ai.client.embeddings.duration", "the call embeds"),
     ("gen_ai.client.embeddings.operation.input_tokens", "the call embeds"),
     ("gen_ai.client.inference.usage.cache_write.input_tokens", "the provider reports them"),
     ("gen_ai.client.operation.duration", "the call neither generates text nor embeds"),
+    ("mcp.client.operation.duration", "the request is MCP"),
+    ("mcp.client.session.duration", "an MCP session ends"),
+    ("mcp.server.operation.duration", "the request is MCP"),
+    ("mcp.server.session.duration", "an MCP session ends"),
     ("tokengauge.budget.used", "a budget is configured"),
     ("tokengauge.client.backpressure.duration", "the client stops reading"),
     ("tokengauge.gateway_usage.calls", "a gateway reports its count"),
@@ -772,7 +784,7 @@ fn exports_embeddings_under_their_own_names() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     instruments.record_end(&embeddings(), &limiter());
     let snapshot = metrics_reader.scrape();
-    let page = Format::Text.render(&snapshot);
+    let page = prometheus::Format::Text.render(&snapshot);
     let has_line = |name: &str, value: &str| {
         page.lines().any(|line| line.starts_with(name) && line.ends_with(value))
     };
@@ -791,6 +803,78 @@ fn exports_embeddings_under_their_own_names() {
     let points = self::points(&metrics_reader.scrape());
     assert_eq!(one(&points, "gen_ai.client.operation.duration", &labels), Some(1.0));
     assert!(points.keys().all(|point| !point.starts_with("gen_ai.client.embeddings.")));
+}
+
+#[test]
+fn exports_operations_and_sessions_of_mcp() {
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
+    let limiter = limiter();
+    let record_end = |change: fn(&mut McpOperation)| {
+        let mut record = testing::tool_call();
+        change(&mut record.mcp.as_mut().unwrap().operations[0]);
+        instruments.record_end(&record, &limiter);
+    };
+    record_end(|_| {});
+    record_end(|operation| operation.is_tool_error = true);
+    // The server rejects a tool that it does not have, and the name gets no label value.
+    record_end(|operation| {
+        operation.error_code = Some(-32_602);
+        operation.message.target = testing::name("invented");
+    });
+    record_end(|operation| operation.message.method = testing::name("vendor/own"));
+    instruments.record_mcp_session(&session(None), &limiter);
+    instruments.record_mcp_session(&session(Some("404")), &limiter);
+    let snapshot = metrics_reader.scrape();
+    let page = prometheus::Format::Text.render(&snapshot);
+    let points = points(&snapshot);
+    let matching = |metric: &str, labels: &[&str]| {
+        let points = points.keys().filter(|point| point.starts_with(metric));
+        points.filter(|point| labels.iter().all(|label| point.contains(label))).count()
+    };
+    let version = "mcp.protocol.version=2025-06-18";
+    let (tool, call) = ("gen_ai.tool.name=get-weather", "mcp.method.name=tools/call");
+    for (metric, rejections) in
+        [("mcp.client.operation.duration", 1), ("mcp.server.operation.duration", 0)]
+    {
+        assert_eq!(matching(metric, &[tool, call, version]), 2, "{metric}");
+        assert_eq!(one(&points, metric, &[tool, "error.type=tool_error"]), Some(1.0));
+        let rejected = ["gen_ai.tool.name=other", "rpc.response.status_code=-32602"];
+        assert_eq!(one(&points, metric, &rejected), Some(1.0));
+        assert_eq!(matching(metric, &["error.type=-32602"]), rejections, "{metric}");
+        assert_eq!(one(&points, metric, &["mcp.method.name=_OTHER"]), Some(1.0));
+    }
+    let has_sum = |metric: &str, value: &str| {
+        let mut lines = page.lines().filter(|line| line.starts_with(metric));
+        lines.any(|line| line.contains("_OTHER") && line.ends_with(value))
+    };
+    // Accepted at 100 ms, sent at 120 ms and answered at 500 ms.
+    assert!(has_sum("mcp_client_operation_duration_seconds_sum{", " 0.38"), "{page}");
+    assert!(has_sum("mcp_server_operation_duration_seconds_sum{", " 0.4"), "{page}");
+    for metric in ["mcp.client.session.duration", "mcp.server.session.duration"] {
+        assert_eq!(one(&points, metric, &["error.type=404", version]), Some(1.0));
+    }
+    assert!(points.keys().all(|point| !point.contains("invented")));
+}
+
+#[test]
+fn names_of_mcp_are_bounded() {
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
+    let limiter = limiter();
+    for n in 0..1_000 {
+        let mut record = testing::tool_call();
+        let mcp = record.mcp.as_mut().unwrap();
+        mcp.protocol_version = testing::name(&format!("version-{n}"));
+        mcp.operations[0].message.target = testing::name(&format!("tool-{n}"));
+        instruments.record_end(&record, &limiter);
+        let mcp = record.mcp.as_mut().unwrap();
+        mcp.operations[0].error_code = Some(n);
+        mcp.operations[0].message.method = testing::name(&format!("method-{n}"));
+        instruments.record_end(&record, &limiter);
+    }
+    let points = points(&metrics_reader.scrape());
+    let series = points.keys().filter(|point| point.starts_with("mcp.client.operation"));
+    let series = series.count();
+    assert!((100..200).contains(&series), "100 tools and 64 errors: {series}");
 }
 
 #[test]

@@ -72,6 +72,9 @@ fn full() -> Record {
     .into_iter()
     .collect();
     complete(record.call.as_mut().unwrap());
+    record.mcp = testing::tool_call().mcp;
+    let operation = &mut record.mcp.as_mut().unwrap().operations[0];
+    (operation.error_code, operation.is_tool_error) = (Some(-32_603), true);
     record
 }
 
@@ -194,7 +197,7 @@ fn every_field_has_a_description() {
         };
         assert!(!kind.is_empty() && !about.is_empty(), "{row}");
         let counts = ["temperature", "top_", "penalty", "seed", "choices", "sequences", "port"];
-        let counts = counts.iter().chain(&["status", "close_code", "request_number", "dimensions"]);
+        let counts = counts.iter().chain(&["status", "_code", "request_number", "dimensions"]);
         let is_number = matches!(kind, "number" | "integer");
         let exempt = counts.clone().any(|name| path.contains(name)) || path.contains("rate_limits");
         assert!(!is_number || exempt || path.contains("parse_errors") || !unit.is_empty(), "{row}");

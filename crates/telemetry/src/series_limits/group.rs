@@ -54,6 +54,8 @@ pub enum SeriesGroup {
     Choice,
     /// The HTTP metrics of the semantic conventions.
     Http,
+    /// The metrics of the Model Context Protocol.
+    Mcp,
 }
 
 /// The usual size of the series of one combination on a scrape page.
@@ -65,7 +67,7 @@ pub struct PageSize {
 }
 
 impl SeriesGroup {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Route,
         Self::Call,
         Self::Timings,
@@ -77,6 +79,7 @@ impl SeriesGroup {
         Self::Finish,
         Self::Choice,
         Self::Http,
+        Self::Mcp,
     ];
 
     /// Returns whether each combination of the group has series of `metric`.
@@ -86,7 +89,10 @@ impl SeriesGroup {
         let is_response_model = has(key::RESPONSE_MODEL) && !has(key::FINISH_REASON);
         let is_live = has(key::OPERATION) && !has(key::RESPONSE_MODEL) && !has(key::OUTCOME);
         match self {
-            Self::Route => has(key::ROUTE) && !has(key::OPERATION) && !has(key::METHOD),
+            Self::Route => {
+                let of_requests = [key::OPERATION, key::METHOD, key::MCP_PROTOCOL_VERSION];
+                has(key::ROUTE) && !of_requests.into_iter().any(has)
+            }
             Self::Call => !is_histogram && (is_live || is_response_model),
             Self::Timings => is_histogram && (is_live || is_response_model),
             Self::ResponseModel => !is_histogram && is_response_model,
@@ -97,6 +103,7 @@ impl SeriesGroup {
             Self::Finish => has(key::OUTCOME),
             Self::Choice => has(key::FINISH_REASON),
             Self::Http => has(key::METHOD),
+            Self::Mcp => has(key::MCP_PROTOCOL_VERSION),
         }
     }
 
@@ -125,18 +132,19 @@ impl SeriesGroup {
             | Self::ResponseModelTimings
             | Self::UnnamedTimings
             | Self::Lengths => false,
-            Self::Failure | Self::Finish | Self::Choice | Self::Http => true,
+            Self::Failure | Self::Finish | Self::Choice | Self::Http | Self::Mcp => true,
         }
     }
 
-    /// Returns whether the series are histograms of calls.
+    /// Returns whether the series are histograms of calls or of the Model Context Protocol.
     pub const fn is_timing(self) -> bool {
         match self {
             Self::Timings
             | Self::ResponseModelTimings
             | Self::UnnamedTimings
             | Self::Lengths
-            | Self::Failure => true,
+            | Self::Failure
+            | Self::Mcp => true,
             Self::Route
             | Self::Call
             | Self::ResponseModel

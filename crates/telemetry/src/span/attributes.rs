@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokengauge_llm::content::CapturedContent;
-use tokengauge_measure::record::{Call, ConnectionSample, Record, WebSocket};
+use tokengauge_measure::record::{Call, ConnectionSample, Mcp, Record, WebSocket};
 use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::UserAgent;
 use tokengauge_types::label::Name;
@@ -138,6 +138,27 @@ pub(super) fn upstream(to: &mut impl AttributeWriter, record: &Record) {
     let headers = &record.http.response_headers;
     to.integer(key::GATEWAY_RETRIES, headers.number("x-litellm-attempted-retries"));
     to.integer(key::GATEWAY_FALLBACKS, headers.number("x-litellm-attempted-fallbacks"));
+}
+
+/// Writes the attributes of the Model Context Protocol. Those of an operation are left out for a batch. Arguments and
+/// results of tools are content, which is not captured.
+pub(super) fn mcp(to: &mut impl AttributeWriter, mcp: &Mcp) {
+    to.name(key::MCP_SESSION, mcp.session.as_ref());
+    to.name(key::MCP_PROTOCOL_VERSION, mcp.protocol_version.as_ref());
+    to.text(key::NETWORK_PROTOCOL, "http");
+    to.text(key::NETWORK_TRANSPORT, "tcp");
+    let Some(operation) = mcp.only_operation() else { return };
+    to.name(key::MCP_METHOD, operation.message.method.as_ref());
+    to.name(key::JSON_RPC_ID, operation.message.id.as_ref());
+    if let Some(tool) = operation.tool() {
+        to.text(key::OPERATION, "execute_tool");
+        to.text(key::TOOL_NAME, tool.as_str());
+    }
+    to.name(key::PROMPT_NAME, operation.prompt());
+    to.name(key::MCP_RESOURCE, operation.message.resource.as_ref());
+    if let Some(code) = operation.error_code {
+        to.text(key::RPC_STATUS, &code.to_string());
+    }
 }
 
 fn server_address(to: &mut impl AttributeWriter, record: &Record) {

@@ -8,7 +8,7 @@
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::Event;
-use tokengauge_measure::record::{Call, Record};
+use tokengauge_measure::record::{Call, McpOperation, Record};
 use tokengauge_measure::timing::Stalls;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{Ending, ErrorSource};
@@ -103,6 +103,8 @@ fn server(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
 
 fn client(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
     let failed = record.error_type.is_some();
+    let operation = record.mcp.as_ref().and_then(|mcp| mcp.only_operation());
+    let rpc_error = operation.and_then(McpOperation::client_error).filter(|_| !failed);
     let start = wall_time(record, record.timestamps.admit.unwrap_or(record.timestamps.accept));
     let header = SpanHeader {
         trace: record.trace.trace_id,
@@ -113,7 +115,7 @@ fn client(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
         kind: CLIENT,
         start,
         end: end_time(record).max(start),
-        error: error_message(record, failed),
+        error: error_message(record, failed).or(rpc_error.as_ref().map(Name::as_str)),
     };
     let mut span = SpanEncoder::new(&header, &client_name(record), max_value_chars);
     for (name, at) in events(record) {
@@ -121,6 +123,10 @@ fn client(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
     }
     attributes::exchange(&mut span, record, failed);
     attributes::upstream(&mut span, record);
+    if let Some(mcp) = &record.mcp {
+        span.name(key::ERROR_TYPE, rpc_error.as_ref());
+        attributes::mcp(&mut span, mcp);
+    }
     if let Some(call) = &record.call {
         write_call(&mut span, record, call);
     }
@@ -179,6 +185,14 @@ fn event_attribute(attribute: Attribute, value: Value) -> KeyValue {
 
 /// Returns the parts that form the name of the CLIENT span.
 fn client_name(record: &Record) -> [&str; 3] {
+    if let Some(operation) = record.mcp.as_ref().and_then(|mcp| mcp.only_operation())
+        && let Some(method) = &operation.message.method
+    {
+        return match operation.tool().or(operation.prompt()) {
+            Some(target) => [method.as_str(), " ", target.as_str()],
+            None => [method.as_str(), "", ""],
+        };
+    }
     let Some(call) = &record.call else {
         return [method(&record.http.method), "", ""];
     };
@@ -595,6 +609,57 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_call_is_the_client_span() {
+        let [server, client] = both_spans(&testing::tool_call());
+        assert_eq!(server.name, "POST");
+        assert!(server.attributes.iter().all(|kv| !kv.key.starts_with("mcp.")));
+        assert_eq!(client.name, "tools/call get-weather");
+        assert_eq!(client.status, Some(Status::default()));
+        for (key, value) in [
+            ("mcp.method.name", "tools/call"),
+            ("mcp.session.id", "1868a90c"),
+            ("mcp.protocol.version", "2025-06-18"),
+            ("jsonrpc.request.id", "7"),
+            ("gen_ai.operation.name", "execute_tool"),
+            ("gen_ai.tool.name", "get-weather"),
+            ("network.transport", "tcp"),
+            ("network.protocol.name", "http"),
+        ] {
+            assert_eq!(find(&client, key).as_deref(), Some(value), "{key}");
+        }
+        assert_eq!(find(&client, "rpc.response.status_code"), None);
+    }
+
+    #[test]
+    fn an_error_of_json_rpc_or_of_a_tool_fails_the_client_span() {
+        let client_of = |change: fn(&mut McpOperation)| {
+            let mut record = testing::tool_call();
+            change(&mut record.mcp.as_mut().unwrap().operations[0]);
+            let [server, client] = both_spans(&record);
+            assert_eq!(server.status, Some(Status::default()));
+            client
+        };
+        let client = client_of(|operation| operation.error_code = Some(-32_602));
+        assert_eq!(client.status, failed("-32602"));
+        assert_eq!(find(&client, "error.type").unwrap(), "-32602");
+        assert_eq!(find(&client, "rpc.response.status_code").unwrap(), "-32602");
+        let client = client_of(|operation| operation.is_tool_error = true);
+        assert_eq!(client.status, failed("tool_error"));
+        assert_eq!(find(&client, "rpc.response.status_code"), None);
+    }
+
+    #[test]
+    fn a_batch_has_only_the_attributes_of_the_session() {
+        let mut record = testing::tool_call();
+        let operations = &mut record.mcp.as_mut().unwrap().operations;
+        operations.push(operations[0].clone());
+        let [_, client] = both_spans(&record);
+        assert_eq!(client.name, "POST");
+        assert_eq!(find(&client, "mcp.session.id").unwrap(), "1868a90c");
+        assert_eq!(find(&client, "mcp.method.name"), None);
+    }
+
+    #[test]
     fn without_a_parent_the_server_span_is_a_root() {
         let mut record = testing::plain();
         record.trace.parent = None;
@@ -619,7 +684,9 @@ mod tests {
                     || known.key.strip_suffix('*').is_some_and(|start| key.starts_with(start))
             })
         };
-        for record in [testing::streamed(), testing::refused(), testing::plain()] {
+        for record in
+            [testing::streamed(), testing::refused(), testing::plain(), testing::tool_call()]
+        {
             let kept =
                 SamplingDecision { reason: SamplingReason::Ratio(0.5), against_parent: true };
             for kv in spans_of(&record, None, kept).iter().flat_map(|span| &span.attributes) {

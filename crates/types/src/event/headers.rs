@@ -2,6 +2,10 @@
 
 use crate::label::{Name, cleaned};
 
+/// Header with the session of the Model Context Protocol. It is recorded as the session rule demands, and not among the
+/// headers.
+pub const MCP_SESSION: &str = "mcp-session-id";
+
 /// Sorts names by length, so that a received name is compared only with names of its length.
 #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const fn sorted_by_length<const N: usize>(mut names: [&str; N]) -> [&str; N] {
@@ -18,11 +22,13 @@ const fn sorted_by_length<const N: usize>(mut names: [&str; N]) -> [&str; N] {
 }
 
 /// Request headers that the observer may read. None of these headers can contain a credential.
-pub const REQUEST_HEADERS: [&str; 16] = sorted_by_length([
+pub const REQUEST_HEADERS: [&str; 18] = sorted_by_length([
     "accept",
     "content-encoding",
     "content-type",
     "idempotency-key",
+    MCP_SESSION,
+    "mcp-protocol-version",
     "traceparent",
     "tracestate",
     "user-agent",
@@ -38,7 +44,7 @@ pub const REQUEST_HEADERS: [&str; 16] = sorted_by_length([
 ]);
 
 /// Response headers that the observer may read.
-pub const RESPONSE_HEADERS: [&str; 54] = sorted_by_length([
+pub const RESPONSE_HEADERS: [&str; 55] = sorted_by_length([
     "anthropic-ratelimit-input-tokens-limit",
     "anthropic-ratelimit-input-tokens-remaining",
     "anthropic-ratelimit-input-tokens-reset",
@@ -54,6 +60,7 @@ pub const RESPONSE_HEADERS: [&str; 54] = sorted_by_length([
     "azureml-model-session",
     "content-encoding",
     "content-type",
+    MCP_SESSION,
     "openai-model",
     "openai-processing-ms",
     "retry-after",

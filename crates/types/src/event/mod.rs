@@ -12,7 +12,7 @@ mod session;
 mod user_agent;
 
 pub use ending::{Ending, ErrorSource, RejectReason, TimedResponse, TimeoutKind, UpstreamFailure};
-pub use headers::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
+pub use headers::{Headers, MCP_SESSION, REQUEST_HEADERS, RESPONSE_HEADERS};
 pub use session::{MAX_SESSION_BYTES, SessionRule, SessionSignal, SessionSource, ValueHasher};
 pub use user_agent::UserAgent;
 

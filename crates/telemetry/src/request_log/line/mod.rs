@@ -12,6 +12,7 @@ use crate::request_log::rfc3339;
 use crate::span::protocol_version;
 use tokengauge_measure::record::{self, Record};
 use tokengauge_measure::timing;
+use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
     CallerIdentity, ConnectTimings, Direction, RouteFacts, SessionSource, TraceContext, UserAgent,
 };
@@ -83,7 +84,7 @@ part! {
     /// One finished exchange of tokengauge.
     Line<'a>
     from Record {
-        exchange, wall, edge_wait, timestamps, stages, route, caller, trace, http, websocket, call, outcome, ending,
+        exchange, wall, edge_wait, timestamps, stages, route, caller, trace, http, websocket, call, mcp, outcome, ending,
         error_source, error_type, connected, network, blocked, anomalies,
         // A call inside a WebSocket has no `websocket`, and its method is that of the WebSocket.
         is_turn: _, gateway_usage: _,
@@ -134,9 +135,44 @@ part! {
         websocket: WebSocket = websocket.as_ref().map(WebSocket::new),
         /// The call of a known API; absent for plain HTTP.
         call: Call<'a> = call.as_ref().map(|call| Call::new(call, timestamps.accept)),
+        /// Messages of the Model Context Protocol. Absent for other requests.
+        mcp: Mcp<'a> = mcp.as_ref().map(|mcp| Mcp::new(mcp, timestamps.accept)),
         /// Parse errors: number of each kind.
         parse_errors: BTreeMap<&'static str, u64> =
             tally(anomalies.iter().map(|(anomaly, times)| (anomaly.as_str(), u64::from(*times)))),
+    }
+}
+
+part! {
+    Mcp<'a>
+    from record::Mcp { session, protocol_version, operations } (accept: MonotonicInstant)
+    always {
+        /// Requests and notifications of the client, in order.
+        operations: Vec<McpOperation<'a>> =
+            operations.iter().map(|operation| McpOperation::new(operation, accept)).collect(),
+    }
+    known {
+        /// Session, from the header `Mcp-Session-Id`.
+        session: &'a str = text(session.as_ref()),
+        /// Version of the protocol.
+        protocol_version: &'a str = text(protocol_version.as_ref()),
+    }
+}
+
+part! {
+    McpOperation<'a>
+    from record::McpOperation { message, answered, error_code, is_tool_error } (accept: MonotonicInstant)
+    known {
+        /// Method of the request or notification.
+        method: &'a str = text(message.method.as_ref()),
+        /// Tool or prompt that the request names.
+        target: &'a str = text(message.target.as_ref()),
+        /// The response arrived, or the server acknowledged the notification. Since accept.
+        answered["s"]: f64 = answered.map(|at| at.since(accept).as_secs_f64()),
+        /// Code of the JSON-RPC error.
+        error_code: i64 = *error_code,
+        /// `true` if the tool reports an error.
+        tool_error: bool = is_tool_error.then_some(true),
     }
 }
 

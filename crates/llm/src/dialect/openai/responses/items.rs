@@ -105,17 +105,15 @@ impl Items {
                 }
             }
             (ItemField::Part, Value::Object) => self.part_is_reasoning = false,
-            (ItemField::Type | ItemField::PartType, value) => {
+            (ItemField::Type, value) => {
                 if let Some(word) = value.word() {
-                    match field {
-                        ItemField::Type => {
-                            self.item_is_reasoning = word == "reasoning";
-                            if word == "compaction" {
-                                out(Event::Compacted);
-                            }
-                        }
-                        _ => self.part_is_reasoning = word == "reasoning_text",
-                    }
+                    self.item_is_reasoning = word == "reasoning";
+                    emit_compaction(word, out);
+                }
+            }
+            (ItemField::PartType, value) => {
+                if let Some(word) = value.word() {
+                    self.part_is_reasoning = word == "reasoning_text";
                 }
             }
             (ItemField::Text(location) | ItemField::OnlyText(location), Value::Text(text))
@@ -140,5 +138,12 @@ impl Items {
         if let Some(number) = self.texts.call(item) {
             emit_call((0, number), id.as_deref(), name.as_deref(), out);
         }
+    }
+}
+
+/// Reports a compaction, whose item has a type of its own.
+fn emit_compaction(item_type: &str, out: &mut impl EventSink) {
+    if item_type == "compaction" {
+        out(Event::Compacted);
     }
 }
