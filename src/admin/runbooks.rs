@@ -8,7 +8,7 @@ macro_rules! runbooks {
 }
 
 /// Names and Markdown text of all runbooks.
-const RUNBOOKS: [(&str, &str); 33] = runbooks![
+const RUNBOOKS: [(&str, &str); 34] = runbooks![
     "LLMBudgetForecastExceeded",
     "LLMClientErrors",
     "LLMCostSpike",
@@ -24,6 +24,7 @@ const RUNBOOKS: [(&str, &str); 33] = runbooks![
     "LLMQueueGrowing",
     "LLMRateLimitNear",
     "LLMRateLimited",
+    "LLMReplicaDeviating",
     "LLMRequestsCancelled",
     "LLMSLOTooFewEvents",
     "LLMStreamsStalled",

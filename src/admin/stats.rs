@@ -221,6 +221,8 @@ impl<'a> DriftView<'a> {
 #[derive(Debug, Serialize)]
 pub struct Objective<'a> {
     name: &'a Label,
+    /// All counts and ratios are those of this process.
+    covers: &'static str,
     /// The value of the attribute `tokengauge.sli`.
     sli: &'static str,
     threshold: Option<Threshold>,
@@ -253,6 +255,7 @@ impl<'a> Objective<'a> {
         let objective = &reading.objective;
         Self {
             name: &objective.name,
+            covers: "process",
             sli: objective.indicator.as_str(),
             threshold: threshold(objective.indicator),
             scope: &objective.scope,

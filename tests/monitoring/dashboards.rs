@@ -163,9 +163,23 @@ fn checker() -> Checker {
         "slo:period_burn_rate:ratio",
         "slo:period_coverage:ratio",
         "slo:period_error_budget_remaining:ratio",
+        "slo:period_time_to_exhaustion:seconds",
     ] {
         // Derived from a ratio over a window, without the window label.
         checker = checker.knows(name, &objective);
+    }
+    let call = [
+        "instance",
+        "tokengauge_position",
+        "tokengauge_route",
+        "gen_ai_provider_name",
+        "gen_ai_request_model",
+        "quantity",
+    ];
+    let replica = [KEPT, &call].concat();
+    for name in ["instance:tokengauge_slowdown:ratio", "instance:tokengauge_requests_failed:excess"]
+    {
+        checker = checker.knows(name, &replica);
     }
     for length in ["5m", "30m", "1h", "2h", "6h", "1d", "3d", "30d"] {
         checker = checker.knows(&format!("slo:sli_error:ratio_rate{length}"), &window);

@@ -14,7 +14,8 @@ export function SlosView({ store, params }) {
   keys.list = { ids: slos.map(({ name }) => name), selected: params.sel, select: (id) => set({ sel: id }) };
   if (all.length === 0)
     return html`<${Empty} title="No SLO is defined">The key slos of the configuration defines objectives.<//>`;
-  return html`<h1 class="sr-only">SLOs</h1>${
+  return html`<h1 class="sr-only">SLOs</h1>
+    <p class="note">This process only. The dashboard tokengauge-slo has the budgets of all replicas.</p>${
     params.slo &&
     html`<div class="filters">
     <button type="button" class="chip" onClick=${() => set({ slo: null })}>

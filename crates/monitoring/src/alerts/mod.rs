@@ -42,6 +42,7 @@ pub fn rules(values: &Values) -> Vec<Rules> {
         ("recording", include_str!("recording.yaml")),
         ("slo", include_str!("slo.yaml")),
         ("traffic", include_str!("traffic.yaml")),
+        ("fleet", include_str!("fleet.yaml")),
         ("health", include_str!("health.yaml")),
     ];
     definitions.map(rules).into()

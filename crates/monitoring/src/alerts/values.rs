@@ -29,6 +29,7 @@ pub struct Values {
     pub output_rate: OutputRate,
     pub latency: Latency,
     pub provider: Provider,
+    pub replica: Replica,
     pub quality: Quality,
     pub money: Money,
     pub health: Health,
@@ -115,6 +116,17 @@ pub struct Provider {
     pub min_failed: u64,
     pub quota_share: Share,
     pub quota_min_calls: u64,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replica {
+    pub min_replicas: u64,
+    pub min_calls: u64,
+    pub first_token_ratio: Factor,
+    pub first_token_seconds: Factor,
+    pub output_rate_ratio: Factor,
+    pub error_share: Share,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
