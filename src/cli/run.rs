@@ -99,6 +99,7 @@ pub fn export(
     if let Some(names) = config.file.otlp.genai_names {
         export.gen_ai = names;
     }
+    export.profile = config.file.telemetry.profile;
     let headers = config.file.otlp.headers.iter();
     let headers = headers.map(|(name, value)| (name.clone(), value.value.0.expose().to_owned()));
     for signal in [&mut export.logs, &mut export.metrics, &mut export.traces] {

@@ -12,7 +12,7 @@ pub(crate) use configuration_page;
 const PAGE: &str = configuration_page!();
 
 /// Each top-level key with the section of the page that describes the key.
-const SECTIONS: [(&str, &str); 21] = [
+const SECTIONS: [(&str, &str); 22] = [
     ("version", "version"),
     ("listeners", "listeners"),
     ("admin", "admin-port"),
@@ -25,6 +25,7 @@ const SECTIONS: [(&str, &str); 21] = [
     ("identity", "identity"),
     ("cost", "cost"),
     ("cardinality_limits", "cardinality-limits"),
+    ("telemetry", "cardinality-limits"),
     ("otlp", "otlp-export"),
     ("limits", LIMITS),
     ("shutdown_grace_period", LIMITS),

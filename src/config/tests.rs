@@ -819,6 +819,7 @@ const RESTART_CHANGES: &[(&str, &str)] = &[
     ("console", "console: false"),
     ("slo_state", "slo_state: {path: a}"),
     ("cardinality_limits", "cardinality_limits: {models: 9}"),
+    ("telemetry", "telemetry: {profile: lean}"),
     ("otlp", "otlp: {interval: 9s}"),
     ("limits", "limits: {observer_memory: 9MiB}"),
     ("limits", "limits: {header_lines: 99}"),
@@ -930,6 +931,7 @@ slo_state: {path: /var/lib/tokengauge/slo}
 cost: {prices: examples/prices/flat.yaml, budgets: [{name: b, tenant: acme, route: r, model: gpt-*, money: {amount: 5.5, currency: EUR}, window: 1d}, {name: c, tokens: 9}]}
 identity: {tenant: {headers: [x-api-key], hash: true}, session: {headers: [x-s], hash: true, detect: false}, variant: {headers: [x-v, x-w]}}
 cardinality_limits: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6, tools: 7, length_buckets: true}
+telemetry: {profile: lean}
 otlp: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, headers: {x-key: s3cret}, genai_names: off}
 limits: {observer_memory: 64MiB, header_lines: 70, header_size: 9KiB}
 shutdown_grace_period: 0s

@@ -6,6 +6,7 @@ use opentelemetry::metrics::{
 };
 
 use crate::catalog::{Kind, Metric};
+use crate::config::Profile;
 
 /// Creates an SDK instrument with the name, unit and description of a metric.
 macro_rules! build {
@@ -39,9 +40,9 @@ pub enum Series {
 }
 
 impl Instrument {
-    pub fn new(metric: &'static Metric, meter: &Meter) -> Self {
+    pub fn new(metric: &'static Metric, meter: &Meter, profile: Profile) -> Self {
         if metric.kind == Kind::Histogram {
-            let bounds = metric.buckets.to_vec();
+            let bounds = metric.buckets.of(profile).to_vec();
             Self::Histogram(build!(metric, meter.f64_histogram(), with_boundaries(bounds)))
         } else if matches!(metric.unit, "s" | "{currency}" | "{unit}") {
             Self::Amount(build!(metric, meter.f64_counter()))

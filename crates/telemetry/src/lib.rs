@@ -45,7 +45,7 @@ pub use process_log::ProcessLog;
 pub use proxy::Proxy;
 pub use request_log::RequestLog;
 pub use sampling::{Sampler, SamplingDecision};
-pub use series_limits::MAX_CONFIGURED;
+pub use series_limits::{ExpectedTraffic, MAX_CONFIGURED, PageEstimate, estimate};
 pub use snapshot::{
     BudgetReading, CertificateReading, ClientLoad, ConfigReading, EnvoyCounts, ObserverHealth,
     SnapshotSource, StateSnapshot, UpstreamCounts,

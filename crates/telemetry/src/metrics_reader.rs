@@ -29,7 +29,7 @@ use opentelemetry_sdk::resource::{ResourceDetector, TelemetryResourceDetector};
 
 use crate::catalog::state::{Current, Registrar};
 use crate::catalog::{self, Kind};
-use crate::config::{self, TelemetryConfig};
+use crate::config::{self, MetricSelection, TelemetryConfig};
 use crate::exemplars::{ExemplarSnapshot, Exemplars};
 use crate::export_counters::{ExportCounters, Signal};
 use crate::series_limits;
@@ -109,6 +109,7 @@ impl MetricsReader {
         (overflowed, exemplars): (Arc<AtomicU64>, Arc<Exemplars>),
     ) -> (Self, Meter) {
         let resource = resource(config);
+        let selection = config.selection();
         let cumulative = Readers::new(Temporality::Cumulative);
         let preferred = match config.temporality {
             config::Temporality::Delta => Some(Readers::new(Temporality::Delta)),
@@ -118,7 +119,8 @@ impl MetricsReader {
         let exported = preferred.as_ref().filter(|_| config.sends(Signal::Metrics));
         let provider = |reader: fn(&Readers) -> &SharedReader| {
             let builder = SdkMeterProvider::builder().with_resource(resource.clone());
-            let builder = builder.with_view(stream).with_reader(reader(&cumulative).clone());
+            let view = move |instrument: &Instrument| stream(instrument, selection);
+            let builder = builder.with_view(view).with_reader(reader(&cumulative).clone());
             match exported {
                 Some(exported) => builder.with_reader(reader(exported).clone()).build(),
                 None => builder.build(),
@@ -216,12 +218,13 @@ impl fmt::Debug for MetricsReader {
 /// into one without attributes. Histograms export no minimum and no maximum, because these values are meaningless over
 /// the life of a process. For a bound histogram without a value, the SDK would also export the extreme numbers of the
 /// type.
-fn stream(instrument: &Instrument) -> Option<Stream> {
+fn stream(instrument: &Instrument, selection: MetricSelection) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
-    let mut stream = Stream::builder().with_cardinality_limit(series_limits::max_series(metric));
+    let limit = series_limits::max_series(metric, selection);
+    let mut stream = Stream::builder().with_cardinality_limit(limit);
     if metric.kind == Kind::Histogram {
         stream = stream.with_aggregation(Aggregation::ExplicitBucketHistogram {
-            boundaries: metric.buckets.to_vec(),
+            boundaries: metric.buckets.of(selection.profile).to_vec(),
             record_min_max: false,
         });
     }

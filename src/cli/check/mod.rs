@@ -5,6 +5,7 @@ mod servers;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -15,7 +16,7 @@ use crate::config::{self, Config, ConfigErrors, Proxies, ReferencedFiles};
 use crate::forward::identity::{IdentityConfig, IdentitySource, SessionConfig};
 use tokengauge_measure::cost::{Budget, BudgetLimit, Costs};
 use tokengauge_measure::slo::Objective;
-use tokengauge_telemetry::request_log;
+use tokengauge_telemetry::{ExpectedTraffic, PageEstimate, TelemetryConfig, estimate, request_log};
 
 #[derive(Args, Debug)]
 #[command(after_help = concat!("\
@@ -40,6 +41,18 @@ pub struct CheckArgs {
     /// Also open a connection to each upstream and to the OTLP collector: name lookup, TCP and TLS. No request is sent
     #[arg(long, conflicts_with_all = ["print", "no_files"])]
     connect: bool,
+
+    /// Models on each route, for the estimate of series and bytes of /metrics
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    models: u16,
+
+    /// Tenants of each model, for the estimate. Ignored without identity.tenant
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    tenants: u16,
+
+    /// Variants of each tenant, for the estimate. Ignored without identity.variant
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    variants: u16,
 }
 
 /// Checks the file and prints the result. `environment` looks up the variables of HTTP proxies.
@@ -79,7 +92,12 @@ fn check(args: &CheckArgs) -> Result<(Config, String), ConfigErrors> {
         warnings + &config.yaml
     } else {
         let warnings: String = warnings.map(|warning| format!("{warning}\n")).collect();
-        format!("{warnings}{}: valid\n{}", args.file.display(), summary(&config))
+        format!(
+            "{warnings}{}: valid\n{}{}",
+            args.file.display(),
+            summary(&config),
+            page_size(&config, args)
+        )
     };
     Ok((config, text))
 }
@@ -174,6 +192,50 @@ fn percent(ratio: f64) -> f64 {
     (ratio * 1e8).round() / 1e6
 }
 
+/// Returns the estimated size of the page `/metrics`, in lines of the summary.
+fn page_size(config: &Config, args: &CheckArgs) -> String {
+    let profile = config.file.telemetry.profile;
+    let limits = &config.file.cardinality_limits;
+    let values = |is_identified: bool, count: u16, limit: usize| {
+        if is_identified { usize::from(count).min(limit) } else { 0 }
+    };
+    let IdentityConfig { tenant, variant, .. } = &config.identity;
+    let routes: Vec<_> = config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
+    let traffic = ExpectedTraffic {
+        routes: &routes,
+        upstreams: config.file.upstreams.iter().count(),
+        objectives: config.slos.len(),
+        budgets: config.costs.budgets.len(),
+        models: usize::from(args.models).min(limits.models.get()),
+        tenants: values(tenant.is_some(), args.tenants, limits.tenants.get()),
+        variants: values(variant.is_some(), args.variants, limits.variants.get()),
+        length_buckets: limits.length_buckets,
+        has_prices: config.file.cost.prices.iter().next().is_some(),
+    };
+    let telemetry = TelemetryConfig {
+        gen_ai: config.file.otlp.genai_names.unwrap_or_default(),
+        profile,
+        ..TelemetryConfig::default()
+    };
+    let size = |traffic: &ExpectedTraffic<'_>| {
+        let PageEstimate { series, bytes } = estimate(telemetry.selection(), traffic);
+        format!("about {series} series, {} kB", bytes / 1_000)
+    };
+    let without = ExpectedTraffic { models: 0, ..traffic };
+    let mut load = format!("{} routes × {} models", routes.len(), traffic.models);
+    for (name, count) in [("tenants", traffic.tenants), ("variants", traffic.variants)] {
+        if count > 0 {
+            load = format!("{load} × {count} {name}");
+        }
+    }
+    format!(
+        "  /metrics, profile {}: {} before the first call; {} after streams of {load}\n",
+        profile.as_str(),
+        size(&without),
+        size(&traffic),
+    )
+}
+
 /// Returns the headers that identify tenant, session and variant.
 fn identity(identity: &IdentityConfig) -> String {
     let IdentityConfig { tenant, session: SessionConfig { source: session, detect }, variant } =
@@ -237,16 +299,47 @@ mod tests {
 
     use super::*;
 
+    fn args(file: PathBuf, print: bool, no_files: bool) -> CheckArgs {
+        let (models, tenants, variants) = (8, 10, 2);
+        CheckArgs { file, print, no_files, connect: false, models, tenants, variants }
+    }
+
+    /// Returns the numbers of series before the first call and after the expected calls.
+    fn series(text: &str) -> [usize; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("upstreams: {{a: {{url: 'http://a'}}}}\n{text}");
+        let message = check_text(folder.path(), &text, false).unwrap();
+        let line = message.lines().find(|line| line.contains("/metrics, profile")).unwrap();
+        let mut numbers = line.split("about ").skip(1).map(|rest| {
+            let number = rest.split(' ').next().unwrap();
+            number.parse::<usize>().unwrap()
+        });
+        [numbers.next().unwrap(), numbers.next().unwrap()]
+    }
+
+    #[test]
+    fn estimates_the_series_of_the_expected_traffic() {
+        let identity = "identity: {tenant: {headers: [x-t]}, variant: {headers: [x-v]}}\n";
+        let [before, alone] = series("");
+        let [_, full] = series(identity);
+        let [_, lean] = series(&format!("{identity}telemetry: {{profile: lean}}\n"));
+        let [_, limited] = series(&format!("{identity}cardinality_limits: {{models: 1}}\n"));
+        assert!(before > 200 && alone > before + 8 * 700, "{before} {alone}");
+        assert!(full > 3 * alone, "tenants and variants multiply: {full} {alone}");
+        assert!(lean * 10 < full, "{lean} {full}");
+        assert!(limited < full, "{limited} {full}");
+    }
+
     fn checked(name: &str, print: bool) -> Result<String, ConfigErrors> {
         let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
-        let args = CheckArgs { file, print, no_files: false, connect: false };
+        let args = args(file, print, false);
         check(&args).map(|(_, text)| text)
     }
 
     fn check_text(folder: &Path, text: &str, no_files: bool) -> Result<String, String> {
         let file = folder.join("c.yaml");
         fs::write(&file, text).unwrap();
-        let args = CheckArgs { file, print: false, no_files, connect: false };
+        let args = args(file, false, no_files);
         check(&args).map(|(_, text)| text).map_err(|errors| errors.to_string())
     }
 

@@ -63,6 +63,8 @@ pub struct File {
     pub cost: cost::Cost,
     /// Maximum number of distinct values per metric label. Further values are reported as "other".
     pub cardinality_limits: CardinalityLimits,
+    /// Amount of metrics.
+    pub telemetry: telemetry::Telemetry,
     /// OTLP export. Each key takes precedence over the OTEL_* variable of the same meaning.
     pub otlp: telemetry::Otlp,
     /// Resource limits of the proxy itself.
@@ -115,6 +117,7 @@ restart_keys!(
     console,
     slo_state,
     cardinality_limits,
+    telemetry,
     otlp,
     limits,
     propagators,

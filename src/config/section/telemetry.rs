@@ -9,7 +9,7 @@ use crate::config::value::HeaderValue;
 use crate::config::{Environment, ExportProtocol, LogFormat, LogLevel, RunArgs};
 use crate::forward::Propagator;
 use tokengauge_listen::HeaderLimits;
-use tokengauge_telemetry::config::GenAiNames;
+use tokengauge_telemetry::config::{GenAiNames, Profile};
 use tokengauge_telemetry::request_log::{self, Destination};
 use tokengauge_types::bounded::{Int, MINUTE, SECOND, Size, Time};
 use tokengauge_types::url::Url;
@@ -32,6 +32,14 @@ pub struct RequestLog {
     pub path: Option<Destination>,
     /// File rotation.
     pub rotate: request_log::Rotation,
+}
+
+/// The amount of metrics on `/metrics` and over OTLP.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Telemetry {
+    /// `full`, or `lean` for a tenth of the series; see [lean profile](telemetry.md#lean-profile).
+    pub profile: Profile,
 }
 
 /// Settings of the key `otlp`. Each one takes precedence over the `OTEL_*` variable with the same meaning.

@@ -317,6 +317,14 @@ pub struct MetricLabels {
     pub variant: Option<Label>,
 }
 
+impl MetricLabels {
+    /// Returns the labels without tenant and variant.
+    #[must_use]
+    pub fn without_identity(&self) -> Self {
+        Self { tenant: None, variant: None, ..self.clone() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

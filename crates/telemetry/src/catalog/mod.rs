@@ -11,7 +11,7 @@ use std::slice;
 
 use opentelemetry::InstrumentationScope;
 
-use crate::config::GenAiNames;
+use crate::config::{GenAiNames, MetricSelection, Profile};
 use crate::prometheus_names;
 use tokengauge_types::label_enum;
 
@@ -28,14 +28,15 @@ macro_rules! attributes {
 }
 
 /// Declares a table of metrics, and a list of all metrics in the table. Columns: constant, name, kind, unit, groups of
-/// attributes, attributes that split the value, buckets, combinations, usual series, names, description, source.
+/// attributes, attributes that split the value, buckets, combinations, usual series, names, profile, description, source.
 macro_rules! metrics {
     (
         $(#[$about:meta])* $all:ident;
         $(
             $constant:ident $name:literal $kind:ident $unit:literal
             $(by [$($attributes:expr),*])? $(split [$($split:expr),*])? $(buckets $buckets:ident)?
-            $(times $times:literal)? $(usually [$whole:literal, $streamed:literal])? $(named $names:ident)?,
+            $(times $times:literal)? $(usually [$whole:literal, $streamed:literal])? $(named $names:ident)?
+            $(profile $profile:ident)?,
             $description:literal $(, $source:expr)?;
         )*
     ) => {
@@ -48,6 +49,7 @@ macro_rules! metrics {
                 $(times: Some($times),)?
                 $(usual: Some([$whole, $streamed]),)?
                 $(names: Some($crate::config::GenAiNames::$names),)?
+                $(profile: $crate::config::Profile::$profile,)?
                 $(source: $source,)?
                 ..Metric::new($name, Kind::$kind, $unit, $description)
             };
@@ -112,6 +114,7 @@ pub(crate) mod values;
 
 pub use attributes::Attribute;
 use attributes::Values;
+pub use buckets::Bounds;
 use state::{Group, Registrar};
 use tokengauge_measure::record::{Call, Record};
 use values::Emit;
@@ -144,13 +147,15 @@ pub struct Metric {
     /// Further attributes. Each value of the metric comes with one label for each of them.
     pub split: &'static [Attribute],
     /// Upper bounds of a histogram's buckets.
-    pub buckets: &'static [f64],
+    pub buckets: Bounds,
     /// See [`Self::combinations`]. `None` if it follows from the labels.
     pub(crate) times: Option<usize>,
     /// See [`Self::usual_series`]. `None` for [`Self::combinations`].
     pub(crate) usual: Option<[usize; 2]>,
     /// The names of the GenAI conventions to which the metric belongs. `None` for other metrics.
     pub(crate) names: Option<GenAiNames>,
+    /// The smallest profile that has the metric.
+    pub profile: Profile,
     pub(crate) source: Source,
 }
 
@@ -241,10 +246,11 @@ impl Metric {
             description,
             attributes: &[],
             split: &[],
-            buckets: &[],
+            buckets: Bounds::NONE,
             times: None,
             usual: None,
             names: None,
+            profile: Profile::Lean,
             source: Source { read: Read::Recorded, labels: None },
         }
     }
@@ -270,15 +276,30 @@ impl Metric {
         }
     }
 
-    /// Returns whether the metric is exported with these names of the GenAI conventions.
-    pub(crate) fn is_exported(&self, gen_ai: GenAiNames) -> bool {
-        match self.names {
+    /// Returns whether the metric is exported.
+    pub(crate) fn is_exported(&self, MetricSelection { gen_ai, profile }: MetricSelection) -> bool {
+        let has_names = match self.names {
             None => true,
             Some(GenAiNames::Latest) => gen_ai.latest(),
             Some(GenAiNames::Legacy) => gen_ai.legacy(),
             Some(GenAiNames::Both) => gen_ai != GenAiNames::Off,
             Some(GenAiNames::Off) => false,
-        }
+        };
+        has_names && self.profile <= profile
+    }
+
+    /// Returns whether the lean profile has the metric.
+    pub fn is_lean(&self) -> bool {
+        self.names.is_none() && self.profile == Profile::Lean
+    }
+
+    /// Returns whether the metric has the labels for tenant and variant with the lean profile: counters that are
+    /// recorded at the end of a call.
+    pub fn is_lean_by_tenant(&self) -> bool {
+        let is_of_end = self.has(attributes::RESPONSE_MODEL)
+            && !self.has(attributes::FINISH_REASON)
+            || self.has(attributes::OUTCOME);
+        self.kind != Kind::Histogram && self.has(attributes::TENANT) && is_of_end
     }
 
     pub fn attributes(&self) -> impl Iterator<Item = Attribute> {
@@ -333,8 +354,9 @@ mod tests {
             assert!(unit != "1" || metric.kind == Kind::Gauge, "{name}: only gauges have unit 1");
             let thing = unit.starts_with('{') || unit == "s" || unit == "By";
             assert!(thing || metric.kind == Kind::Gauge, "{name}: {unit}");
-            assert_eq!(metric.kind == Kind::Histogram, !metric.buckets.is_empty(), "{name}");
-            assert!(metric.buckets.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
+            let bounds = metric.buckets.full;
+            assert_eq!(metric.kind == Kind::Histogram, !bounds.is_empty(), "{name}");
+            assert!(bounds.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
             assert!(metric.combinations() > 0, "{name}");
         }
     }
@@ -355,7 +377,7 @@ mod tests {
     #[test]
     fn own_bucket_bounds_are_not_integers() {
         for metric in tokengauge::ALL.iter().chain(health::ALL) {
-            for bound in metric.buckets {
+            for bound in metric.buckets.full {
                 assert!(
                     bound.fract() > 0.0,
                     "{}: le=\"{bound}\" is written differently by different stores",

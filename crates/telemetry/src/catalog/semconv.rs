@@ -21,7 +21,7 @@ metrics! {
         "Duration of a request as the client sees it, to the end of the response body: end − accept.",
         finished!(|record, _| record.timestamps.duration());
     HTTP_CLIENT_DURATION "http.client.request.duration" Histogram "s"
-        by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, POSITION]] buckets TIMES times 10 usually [1, 1],
+        by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, POSITION]] buckets TIMES times 10 usually [1, 1] profile Full,
         "Duration of a request to the upstream, to the end of the response body: end − sent.",
         finished!(|record, _| until_end(record, record.timestamps.sent));
     SERVER_DURATION "gen_ai.server.request.duration" Histogram "s" by [CALL, ENDED, &[ERROR_TYPE]] buckets TIMES named Both,

@@ -50,7 +50,7 @@ metrics! {
     STREAM_MAX_IDLE_TIME "tokengauge.stream.max_idle_time" Gauge "s" by [ROUTE_KEY] split [STALL_PHASE],
         "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.",
         state!(ROUTES, each |route| Some(zip(StallPhase::ALL.map(StallPhase::as_str), route.stalled_streams.map(|it| it.longest.map(seconds)))));
-    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL] split [STALL_PHASE, STALL_KIND] buckets TIMES usually [0, 1],
+    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL] split [STALL_PHASE, STALL_KIND] buckets TIMES usually [0, 1] profile Full,
         "Length of a stall, from the last token, recorded when it ends.";
     TOKEN_THROUGHPUT "tokengauge.token_throughput" Gauge "{token}/s" by [MODEL_KEY] split [TOKEN_TYPE, WINDOW],
         "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, output only. Absent until the window is covered. Input is known at the end of a call and counts at its prefill: a window shorter than the calls misses it.",
@@ -58,49 +58,49 @@ metrics! {
     OUTPUT_TOKEN_RATE "tokengauge.request.output_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES usually [0, 1],
         "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.",
         finished!(|_, call| call?.rates.output);
-    TOTAL_TOKEN_RATE "tokengauge.request.total_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
+    TOTAL_TOKEN_RATE "tokengauge.request.total_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES profile Full,
         "Output tokens per second of one call, including prefill: N ÷ (end − accept).",
         finished!(|_, call| call?.rates.total);
-    REQUESTS_RATED "tokengauge.requests.rated" Counter "{request}" by [CALL, ENDED] split [OUTPUT_RATE_RANGE] usually [0, 6],
+    REQUESTS_RATED "tokengauge.requests.rated" Counter "{request}" by [CALL, ENDED] split [OUTPUT_RATE_RANGE] usually [0, 6] profile Full,
         "Streams by range of their output tokens per second.",
         finished!(each |_, call| Some(rate_ranges(call?.rates.output?)));
-    REQUESTS_UNRATED "tokengauge.requests.unrated" Counter "{request}" by [CALL, ENDED] split [UNRATED_REASON] usually [0, 4],
+    REQUESTS_UNRATED "tokengauge.requests.unrated" Counter "{request}" by [CALL, ENDED] split [UNRATED_REASON] usually [0, 4] profile Full,
         "Streams without an output rate, by reason.",
         finished!(each |_, call| Some(unrated(call?.rates.unrated?)));
-    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED] split [STAGE] buckets TIMES usually [6, 10],
+    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED] split [STAGE] buckets TIMES usually [6, 10] profile Full,
         "Length of each stage of a call. The stages of one call add up to end − accept.",
         finished!(each |record, _| Some(Stage::ALL.map(|stage| (stage.as_str(), record.stages.get(stage)))));
-    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED] split [BACKEND_STAGE] buckets TIMES usually [3, 3],
+    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED] split [BACKEND_STAGE] buckets TIMES usually [3, 3] profile Full,
         "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.",
         finished!(each |_, call| Some(backend_stages(&call?.timings?)));
-    TIME_TO_HEADERS "tokengauge.time_to_headers" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES,
+    TIME_TO_HEADERS "tokengauge.time_to_headers" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES profile Full,
         "Time until the response headers arrived: head − accept.",
         finished!(|record, _| since_accept(record, record.timestamps.head));
-    TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES,
+    TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES profile Full,
         "Time until the first byte of the response body: byte − accept.",
         finished!(|record, _| since_accept(record, record.timestamps.byte));
-    TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES usually [0, 1],
+    TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES usually [0, 1] profile Full,
         "Time until the first event of a stream, with or without a token: event − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.timestamps.event));
     TIME_TO_FIRST_TOKEN "tokengauge.time_to_first_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES usually [0, 1],
         "Time to first token (TTFT) as the client sees it: token − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.timestamps.token));
-    TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES usually [0, 1],
+    TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets TIMES usually [0, 1] profile Full,
         "Time until the first token that a user sees, after any reasoning: visible − accept. Streams only.",
         finished!(|record, _| since_accept(record, record.timestamps.visible));
     INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS usually [0, 1],
         "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.";
-    INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS usually [0, 1],
+    INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS usually [0, 1] profile Full,
         "Gap between chunks with text.";
-    TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS usually [0, 1],
+    TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS usually [0, 1] profile Full,
         "Tokens per chunk with text. Shows speculative decoding and batching. 0 if the text only lengthens the last token.";
-    CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets TIMES,
+    CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets TIMES profile Full,
         "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.",
         finished!(|record, _| Some(record.blocked).filter(|time| !time.is_zero()));
-    CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY] split [CONNECT_STAGE] buckets CONNECTION_TIMES,
+    CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY] split [CONNECT_STAGE] buckets CONNECTION_TIMES profile Full,
         "Length of each part of getting a connection to the upstream, for every request. The parts of one request add up to at most its stage connect; the rest is work of this proxy.",
         finished!(each |record, _| Some(connect_stages(record.connected.as_ref()?)));
-    RTT "tokengauge.network.rtt" Histogram "s" by [ROUTE_KEY] split [PEER] buckets CONNECTION_TIMES,
+    RTT "tokengauge.network.rtt" Histogram "s" by [ROUTE_KEY] split [PEER] buckets CONNECTION_TIMES profile Full,
         "Smoothed TCP round-trip time of a connection as the kernel last reported it during a request. The remote end may be a proxy. A connection that several requests use gives a sample to each. Linux only; absent for Unix sockets.",
         finished!(each |record, _| Some(peers(record, |connection| connection.rtt)));
     RETRANSMITS "tokengauge.network.retransmits" Counter "{segment}" by [ROUTE_KEY] split [PEER],
@@ -112,7 +112,7 @@ metrics! {
     QUEUE_DEPTH "tokengauge.queue.depth" Gauge "{request}" by [ROUTE_KEY, &[PRECISION]] times 2,
         "Queue length that a new request finds. Exact if the engine reports its waiting requests and no other route leads to it: those + requests queued here. Otherwise requests queued here + streams waiting for the first token: an upper bound, since it includes prefill.",
         state!(QUEUES, |route| Some(route.queue_depth()));
-    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED] split [QUEUE_LOCATION] buckets TIMES usually [1, 1],
+    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED] split [QUEUE_LOCATION] buckets TIMES usually [1, 1] profile Full,
         "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.",
         finished!(each |record, call| Some(queue_waits(record, call?)));
     BACKEND_REQUESTS "tokengauge.backend.requests" Gauge "{request}" by [&[UPSTREAM, ENGINE]] split [STATE],

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::config::endpoint::{Endpoint, redacted};
 use crate::config::{
-    BatchConfig, ExemplarFilter, ExportHeaders, GenAiNames, Protocol, SettingWarning, SignalConfig,
-    TelemetryConfig, Temporality, TlsFiles,
+    BatchConfig, ExemplarFilter, ExportHeaders, GenAiNames, Profile, Protocol, SettingWarning,
+    SignalConfig, TelemetryConfig, Temporality, TlsFiles,
 };
 use crate::sampling::{RootSampler, Sampler};
 use tokengauge_types::url::percent_decoded;
@@ -43,6 +43,7 @@ impl TelemetryConfig {
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
             gen_ai: environment.gen_ai_names(),
+            profile: Profile::default(),
             exemplars: environment
                 .keyword(
                     "OTEL_METRICS_EXEMPLAR_FILTER",

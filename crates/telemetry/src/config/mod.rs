@@ -35,6 +35,7 @@ pub struct TelemetryConfig {
     /// Maximum length of a span attribute, in characters.
     pub max_value_chars: Option<usize>,
     pub gen_ai: GenAiNames,
+    pub profile: Profile,
     pub exemplars: ExemplarFilter,
     /// Maximum size in bytes of one export request, before compression.
     pub max_request_bytes: usize,
@@ -126,6 +127,28 @@ label_enum! {
 }
 
 label_enum! {
+    /// How many metrics, labels and buckets are exported, in ascending order.
+    #[derive(
+        Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+    )]
+    #[serde(rename_all = "lowercase")]
+    pub enum Profile {
+        /// A tenth of the series: fewer histograms with fewer buckets, and tenant and variant only on counters of
+        /// finished calls.
+        Lean = "lean",
+        #[default]
+        Full = "full",
+    }
+}
+
+/// Which metrics of the catalog are exported.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MetricSelection {
+    pub gen_ai: GenAiNames,
+    pub profile: Profile,
+}
+
+label_enum! {
     /// Which requests create exemplars. The variants have the names of the OpenTelemetry specification.
     #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
     pub enum ExemplarFilter {
@@ -159,6 +182,15 @@ impl TelemetryConfig {
     pub const MAX_REQUEST_BYTES: usize = 3 << 20;
     /// Lowest limit of the size of an export request. The resource attributes and a span must fit.
     pub const MIN_REQUEST_BYTES: usize = 16 << 10;
+
+    /// Returns which metrics are exported. The lean profile has no metrics of the GenAI conventions.
+    pub const fn selection(&self) -> MetricSelection {
+        let gen_ai = match self.profile {
+            Profile::Lean => GenAiNames::Off,
+            Profile::Full => self.gen_ai,
+        };
+        MetricSelection { gen_ai, profile: self.profile }
+    }
 
     /// Returns whether any signal is exported over OTLP.
     pub fn sends_any(&self) -> bool {

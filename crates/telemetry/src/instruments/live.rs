@@ -28,8 +28,9 @@ const MAX_RECORDS_PER_CHUNK: u32 = 4_096;
 #[derive(Debug)]
 pub struct LiveInstruments {
     table: Arc<InstrumentTable>,
-    /// The attributes of the counters, sorted by key.
-    pub(super) base: Vec<KeyValue>,
+    /// The attributes of the counters that change while a stream runs, sorted by key.
+    base: Vec<KeyValue>,
+    /// The labels of the counters of finished calls.
     pub(super) series: MetricLabels,
     /// The first response model of the series. The limit on series already includes this model, but not further ones.
     pub(super) response_model: OnceLock<Label>,
@@ -76,12 +77,12 @@ struct BoundInstruments {
 impl LiveInstruments {
     pub(super) fn new(
         table: Arc<InstrumentTable>,
-        series: &MetricLabels,
+        (series, shared): (&MetricLabels, &MetricLabels),
         timings: Arc<TimingLabels>,
     ) -> Self {
         let live = Self {
             table,
-            base: series_attributes(series),
+            base: series_attributes(shared),
             series: series.clone(),
             response_model: OnceLock::new(),
             timings,
@@ -175,7 +176,7 @@ impl LiveInstruments {
         exemplars.one(series(&tokengauge::STREAM_STALLS, &self.base));
         if let Some(lasted) = stall.lasted {
             let series = series(&tokengauge::STALL_DURATION, &self.timings.base);
-            let bounds = tokengauge::STALL_DURATION.buckets;
+            let bounds = tokengauge::STALL_DURATION.buckets.full;
             exemplars.bucket(series, bounds, lasted.as_secs_f64());
         }
     }

@@ -17,6 +17,7 @@ use crate::attributes::{
 use crate::catalog::attributes as key;
 use crate::catalog::values::Number;
 use crate::catalog::{health, tokengauge};
+use crate::config::Profile;
 use crate::exemplars::Exemplars;
 use crate::instruments::finished::{
     FinishedRequestCache, FinishedRequestInstruments, FinishedRequestKey,
@@ -58,6 +59,8 @@ pub struct Instruments {
     series_limiter: SeriesLimiter,
     /// Whether metrics of calls have labels for the length ranges of prompt and response.
     has_length_buckets: bool,
+    /// With the lean profile, only counters of finished calls have the labels for tenant and variant.
+    profile: Profile,
     routes: SharedValues<RouteKey, RouteInstruments>,
     live: SharedValues<MetricLabels, LiveInstruments>,
     timings: SharedValues<MetricLabels, TimingLabels>,
@@ -84,15 +87,16 @@ impl Instruments {
         limits: CardinalityLimits,
         readings: SnapshotSource,
     ) -> (Arc<Self>, MetricsReader) {
-        let series_limiter = SeriesLimiter::new(config.gen_ai);
+        let series_limiter = SeriesLimiter::new(config.selection());
         let exemplars = Arc::new(Exemplars::new(config));
         let shared = (Arc::clone(series_limiter.overflowed()), Arc::clone(&exemplars));
         let (metrics_reader, meter) = MetricsReader::new(config, readings, shared);
-        let table = InstrumentTable::new(&meter, config.gen_ai, &exemplars);
+        let table = InstrumentTable::new(&meter, config.selection(), &exemplars);
         let instruments = Self {
             table: Arc::new(table),
             series_limiter,
-            has_length_buckets: limits.length_buckets,
+            has_length_buckets: limits.length_buckets && config.profile == Profile::Full,
+            profile: config.profile,
             routes: SharedValues::default(),
             live: SharedValues::default(),
             timings: SharedValues::default(),
@@ -125,11 +129,19 @@ impl Instruments {
             return live;
         }
         let limiter = &self.series_limiter;
-        let (replaced, _) = limiter.replace_with_other(series, SeriesGroup::Call, &());
+        let group = match self.profile {
+            Profile::Full => SeriesGroup::Call,
+            Profile::Lean => SeriesGroup::ResponseModel,
+        };
+        let (replaced, _) = limiter.replace_with_other(series, group, &());
         self.live.obtain(&replaced, |series| {
-            let (labels, _) = limiter.replace_with_other(series, SeriesGroup::Timings, &());
+            let mut shared = self.shared_labels(series);
+            if self.profile == Profile::Lean {
+                shared = limiter.replace_with_other(&shared, SeriesGroup::Live, &()).0;
+            }
+            let (labels, _) = limiter.replace_with_other(&shared, SeriesGroup::Timings, &());
             let timings = self.timings.obtain(&labels, TimingLabels::new);
-            LiveInstruments::new(Arc::clone(&self.table), series, timings)
+            LiveInstruments::new(Arc::clone(&self.table), (series, &shared), timings)
         })
     }
 
@@ -267,7 +279,7 @@ impl Instruments {
         let with_model = |base: &[KeyValue], model: Option<Label>| {
             with(base, model.map(|model| label(key::RESPONSE_MODEL, &model)).as_slice())
         };
-        let counters = with_model(&live.base, of_counters);
+        let counters = with_model(&series_attributes(labels), of_counters);
         let timings = with_model(&live.timings.base, of_histograms);
         let lengths = self.length_attributes(call, timing_labels, &model);
         let choice = |choice: &FinishedChoice| {
@@ -354,14 +366,23 @@ impl Instruments {
         Arc::new(self.table.scope(LabelSet::Failure, base.into()))
     }
 
+    /// Returns the labels of series that calls of several tenants and variants share with the lean profile.
+    fn shared_labels(&self, labels: &MetricLabels) -> MetricLabels {
+        match self.profile {
+            Profile::Full => labels.clone(),
+            Profile::Lean => labels.without_identity(),
+        }
+    }
+
     /// Returns the counter of choices with this response model, finish reason and status.
     fn choice(
         &self,
         labels: &MetricLabels,
         own: (&Option<Label>, Option<&Label>, ChoiceStatus),
     ) -> Arc<Scope> {
+        let labels = self.shared_labels(labels);
         let (labels, step) =
-            self.series_limiter.replace_with_other(labels, SeriesGroup::Choice, &own);
+            self.series_limiter.replace_with_other(&labels, SeriesGroup::Choice, &own);
         let (model, reason, status) = own;
         let reason = reason.map(|reason| label(key::FINISH_REASON, reason));
         let result = word(key::CHOICE_RESULT, status.as_str());

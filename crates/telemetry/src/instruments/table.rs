@@ -12,16 +12,15 @@ use crate::builders::{Instrument, Series};
 use crate::catalog::attributes as key;
 use crate::catalog::values::{Emit, Number};
 use crate::catalog::{self, Kind, Metric, Read};
-use crate::config::GenAiNames;
+use crate::config::MetricSelection;
 use crate::exemplars::{ExemplarRecorder, Exemplars, SeriesId};
 use tokengauge_measure::record::{Call, Outcome, Record};
 
-/// The instruments of all recorded metrics, one for each row of the catalog. The configuration selects the names of the
-/// metrics that the GenAI semantic conventions define.
+/// The instruments of all recorded metrics, one for each row of the catalog that the configuration selects.
 #[derive(Debug)]
 pub struct InstrumentTable {
     pub exemplars: Arc<Exemplars>,
-    gen_ai: GenAiNames,
+    selection: MetricSelection,
     by_name: FxHashMap<&'static str, Instrument>,
     /// The metrics of finished requests, by [`LabelSet`].
     finished: FxHashMap<LabelSet, Arc<[Row]>>,
@@ -69,12 +68,14 @@ pub struct Scope {
 }
 
 impl InstrumentTable {
-    pub fn new(meter: &Meter, gen_ai: GenAiNames, exemplars: &Arc<Exemplars>) -> Self {
+    pub fn new(meter: &Meter, selection: MetricSelection, exemplars: &Arc<Exemplars>) -> Self {
         let (mut by_name, mut finished) = (FxHashMap::default(), FxHashMap::default());
-        for metric in catalog::metrics().filter(|metric| metric.is_exported(gen_ai)) {
+        for metric in catalog::metrics().filter(|metric| metric.is_exported(selection)) {
             let instrument = match metric.source.read {
                 Read::State(_) => continue,
-                Read::Recorded | Read::Finished(_) => Instrument::new(metric, meter),
+                Read::Recorded | Read::Finished(_) => {
+                    Instrument::new(metric, meter, selection.profile)
+                }
             };
             if let Read::Finished(read) = metric.source.read {
                 let set = LabelSet::of(metric);
@@ -86,7 +87,7 @@ impl InstrumentTable {
             by_name.insert(metric.name, instrument);
         }
         let finished = finished.into_iter().map(|(set, rows)| (set, rows.into())).collect();
-        Self { exemplars: Arc::clone(exemplars), gen_ai, by_name, finished }
+        Self { exemplars: Arc::clone(exemplars), selection, by_name, finished }
     }
 
     /// Returns a series of a metric with the attributes in `base`, sorted by key, and one label for each attribute
@@ -160,12 +161,13 @@ impl Scope {
                 let (series, id) = slot.get_or_init(|| row.bind(table, &self.base, labels));
                 series.record(value);
                 if row.metric.kind == Kind::Histogram {
-                    exemplars.bucket(*id, row.metric.buckets, value);
+                    let bounds = row.metric.buckets.of(table.selection.profile);
+                    exemplars.bucket(*id, bounds, value);
                 } else if row.marks_failures && record.outcome != Outcome::Ok {
                     exemplars.one(*id);
                 }
             };
-            (row.read)(record, call, &mut Emit { gen_ai: table.gen_ai, put: &mut put });
+            (row.read)(record, call, &mut Emit { gen_ai: table.selection.gen_ai, put: &mut put });
         }
     }
 }

@@ -12,6 +12,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use prost::Message;
 
+mod profile;
+
 use super::*;
 use crate::catalog;
 use crate::catalog::attributes::Values;
@@ -417,7 +419,8 @@ fn a_stream_emits_every_metric_without_a_condition() {
     SAMPLES.into_iter().filter(|it| !is_stall(it)).for_each(|sample| live.record(sample));
     instruments.record_end(&record, &limiter());
     let snapshot = metrics_reader.scrape();
-    let exported = catalog::metrics().filter(|metric| metric.is_exported(GenAiNames::Latest));
+    let selection = TelemetryConfig::default().selection();
+    let exported = catalog::metrics().filter(|metric| metric.is_exported(selection));
     let exported: BTreeSet<_> = exported.map(|metric| metric.name).collect();
     let missing: BTreeSet<_> = exported.difference(&emitted(&snapshot)).copied().collect();
     assert_eq!(missing, CONDITIONAL.into_iter().map(|(name, _)| name).collect());
@@ -525,7 +528,7 @@ fn checked<T: Copy>(registered: &catalog::Metric, data: &MetricData<T>) -> catal
             for point in histogram.data_points() {
                 check(registered, point.attributes());
                 assert!(
-                    point.bounds().eq(registered.buckets.iter().copied()),
+                    point.bounds().eq(registered.buckets.full.iter().copied()),
                     "{}",
                     registered.name
                 );
@@ -1216,11 +1219,13 @@ fn no_metric_has_more_series_than_its_limit() {
     }
     let points = points(&metrics_reader.scrape());
     let mut fullest = 0.0_f64;
+    let config = TelemetryConfig { gen_ai: GenAiNames::Both, ..TelemetryConfig::default() };
+    let selection = config.selection();
     for metric in catalog::metrics().filter(|metric| metric.has(key::OPERATION)) {
         let prefix = format!("{}{{", metric.name);
         let series: Vec<_> = points.keys().filter(|point| point.starts_with(&prefix)).collect();
         assert!(!series.iter().any(|it| it.contains("otel.metric.overflow")), "{}", metric.name);
-        fullest = fullest.max(series.len() as f64 / max_series(metric) as f64);
+        fullest = fullest.max(series.len() as f64 / max_series(metric, selection) as f64);
     }
     assert!(points.len() > 10_000 && (0.5..1.0).contains(&fullest), "{} {fullest}", points.len());
 }

@@ -278,7 +278,7 @@ mod tests {
             .f64_histogram(WAIT.name)
             .with_unit("s")
             .with_description("Waits\\ or\n\"not\".")
-            .with_boundaries(WAIT.buckets.to_vec())
+            .with_boundaries(WAIT.buckets.full.to_vec())
             .build();
         let attributes = [KeyValue::new("n", 3), KeyValue::new("x.y", "a\"b\\c\nd")];
         histogram.record(0.25, &attributes);
@@ -293,7 +293,7 @@ mod tests {
         let exemplars = Exemplars::new(&everything);
         let mut marks = exemplars.recorder(&testing::streamed());
         for value in [0.25, 7.0] {
-            marks.bucket(exemplars.series(&WAIT, &attributes), WAIT.buckets, value);
+            marks.bucket(exemplars.series(&WAIT, &attributes), WAIT.buckets.full, value);
         }
         marks.one(exemplars.series(&THINGS, &first));
         drop(marks);
@@ -303,8 +303,11 @@ mod tests {
         MetricsSnapshot { process, observed: Some(Arc::new(observed)), age: Duration::ZERO }
     }
 
-    const WAIT: catalog::Metric =
-        catalog::Metric { name: "b.wait", buckets: &[0.5, 2.0], ..tokengauge::TIME_TO_FIRST_TOKEN };
+    const WAIT: catalog::Metric = catalog::Metric {
+        name: "b.wait",
+        buckets: catalog::Bounds::equal(&[0.5, 2.0]),
+        ..tokengauge::TIME_TO_FIRST_TOKEN
+    };
     const THINGS: catalog::Metric = catalog::Metric { name: "a.things", ..tokengauge::TOKENS };
 
     #[test]

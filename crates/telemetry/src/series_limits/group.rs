@@ -3,7 +3,7 @@
 use super::OverflowStep;
 use crate::catalog::attributes as key;
 use crate::catalog::{self, Attribute, Kind, Metric};
-use crate::config::GenAiNames;
+use crate::config::{MetricSelection, Profile};
 
 /// Maximum size in bytes of a scrape page. VictoriaMetrics rejects larger pages by default
 /// (`-promscrape.maxScrapeSize`). A series takes 1 KiB of memory, and 0.9 KiB more in each snapshot, the last of which
@@ -36,6 +36,9 @@ pub enum SeriesGroup {
     Route,
     /// The counters of calls with the same labels, for the first response model.
     Call,
+    /// The counters that change while a call runs, with the lean profile. [`Self::ResponseModel`] then has the other
+    /// counters.
+    Live,
     /// The histograms of calls with the same labels, for the first response model.
     Timings,
     /// The counters of calls with the same labels, for a further response model.
@@ -61,7 +64,8 @@ pub enum SeriesGroup {
 /// The usual size of the series of one combination on a scrape page.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PageSize {
-    lines: usize,
+    /// Number of series.
+    pub lines: usize,
     /// Length in bytes of all lines without the values of the combination's labels.
     pub bytes: usize,
 }
@@ -70,6 +74,7 @@ impl SeriesGroup {
     pub const ALL: [Self; 12] = [
         Self::Route,
         Self::Call,
+        Self::Live,
         Self::Timings,
         Self::ResponseModel,
         Self::ResponseModelTimings,
@@ -81,6 +86,24 @@ impl SeriesGroup {
         Self::Http,
         Self::Mcp,
     ];
+
+    /// Returns whether combinations are admitted to this group with the profile.
+    pub const fn is_used(self, profile: Profile) -> bool {
+        match self {
+            Self::Call => matches!(profile, Profile::Full),
+            Self::Live => matches!(profile, Profile::Lean),
+            Self::Route
+            | Self::Timings
+            | Self::ResponseModel
+            | Self::ResponseModelTimings
+            | Self::UnnamedTimings
+            | Self::Lengths
+            | Self::Failure
+            | Self::Finish
+            | Self::Choice
+            | Self::Http => true,
+        }
+    }
 
     /// Returns whether each combination of the group has series of `metric`.
     pub fn contains(self, metric: &Metric) -> bool {
@@ -94,6 +117,7 @@ impl SeriesGroup {
                 has(key::ROUTE) && !of_requests.into_iter().any(has)
             }
             Self::Call => !is_histogram && (is_live || is_response_model),
+            Self::Live => !is_histogram && is_live,
             Self::Timings => is_histogram && (is_live || is_response_model),
             Self::ResponseModel => !is_histogram && is_response_model,
             Self::ResponseModelTimings => is_histogram && is_response_model,
@@ -108,10 +132,21 @@ impl SeriesGroup {
     }
 
     /// Returns the usual size of one combination.
-    pub fn size(self, is_stream: bool, gen_ai: GenAiNames) -> PageSize {
-        let metrics = catalog::metrics().filter(|it| self.contains(it) && it.is_exported(gen_ai));
+    pub fn size(self, is_stream: bool, selection: MetricSelection) -> PageSize {
+        self.size_of(is_stream, selection, |_| true)
+    }
+
+    /// Returns the usual size of one combination, of the metrics that `includes` selects.
+    pub fn size_of(
+        self,
+        is_stream: bool,
+        selection: MetricSelection,
+        includes: impl Fn(&Metric) -> bool,
+    ) -> PageSize {
+        let metrics = catalog::metrics()
+            .filter(|it| self.contains(it) && it.is_exported(selection) && includes(it));
         metrics.fold(PageSize::default(), |sum, metric| {
-            let size = PageSize::of_series(metric);
+            let size = PageSize::of_series(metric, selection.profile);
             let is_unnamed = self == Self::UnnamedTimings;
             let series =
                 if is_unnamed { UNNAMED_HISTOGRAMS } else { metric.usual_series(is_stream) };
@@ -127,6 +162,7 @@ impl SeriesGroup {
         match self {
             Self::Route
             | Self::Call
+            | Self::Live
             | Self::Timings
             | Self::ResponseModel
             | Self::ResponseModelTimings
@@ -147,6 +183,7 @@ impl SeriesGroup {
             | Self::Mcp => true,
             Self::Route
             | Self::Call
+            | Self::Live
             | Self::ResponseModel
             | Self::Finish
             | Self::Choice
@@ -180,7 +217,7 @@ impl SeriesGroup {
 
 impl PageSize {
     /// Returns the size of one series.
-    pub fn of_series(metric: &Metric) -> Self {
+    pub fn of_series(metric: &Metric, profile: Profile) -> Self {
         // Tenant and variant can be absent. The text of a combination includes their keys.
         let is_optional = |key: &str| key == key::TENANT.key || key == key::VARIANT.key;
         let keys = metric.attributes().filter(|attribute| !is_optional(attribute.key));
@@ -193,7 +230,7 @@ impl PageSize {
         match metric.kind {
             // The buckets, the one for infinity, the sum and the count.
             Kind::Histogram => {
-                let lines = metric.buckets.len() + 3;
+                let lines = metric.buckets.of(profile).len() + 3;
                 Self { lines, bytes: lines * (line + BUCKET_BYTES) }
             }
             Kind::Counter | Kind::UpDownCounter | Kind::Gauge => Self { lines: 1, bytes: line },

@@ -17,7 +17,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::catalog::Metric;
 use crate::catalog::attributes::{self as key, Values};
-use crate::config::GenAiNames;
+use crate::config::MetricSelection;
 use tokengauge_llm::dialect::Operation;
 use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::MetricLabels;
@@ -25,8 +25,10 @@ use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::sync::lock;
 
+mod estimate;
 mod group;
 
+pub use estimate::{ExpectedTraffic, PageEstimate, estimate};
 pub use group::{MAX_PAGE_BYTES, SeriesGroup};
 use group::{PageSize, VALUE_BYTES, label_bytes};
 
@@ -96,15 +98,17 @@ impl Admitted {
 
 /// Returns the maximum number of series of `metric`. At the start, the SDK allocates a hash table for all of them: about
 /// 33 bytes for each, of which it writes 1.
-pub fn max_series(metric: &Metric) -> usize {
-    let groups = || SeriesGroup::ALL.into_iter().filter(|group| group.contains(metric));
-    let on_page =
-        MAX_PAGE_BYTES / PageSize::of_series(metric).bytes + MAX_REPLACED * metric.combinations();
+pub fn max_series(metric: &Metric, selection: MetricSelection) -> usize {
+    let is_used = |group: &SeriesGroup| group.is_used(selection.profile);
+    let groups =
+        || SeriesGroup::ALL.into_iter().filter(is_used).filter(|group| group.contains(metric));
+    let on_page = MAX_PAGE_BYTES / PageSize::of_series(metric, selection.profile).bytes
+        + MAX_REPLACED * metric.combinations();
     if groups().any(SeriesGroup::has_results) {
         return on_page;
     }
     let combinations = |group: SeriesGroup| {
-        let smallest = [false, true].map(|it| group.size(it, GenAiNames::Latest).bytes);
+        let smallest = [false, true].map(|it| group.size(it, selection).bytes);
         group.max_bytes() / smallest.into_iter().filter(|it| *it > 0).min().unwrap_or(1)
     };
     let combinations = match groups().map(combinations).sum() {
@@ -117,8 +121,8 @@ pub fn max_series(metric: &Metric) -> usize {
 }
 
 impl SeriesLimiter {
-    pub fn new(gen_ai: GenAiNames) -> Self {
-        let sizes = |group: SeriesGroup| [false, true].map(|stream| group.size(stream, gen_ai));
+    pub fn new(selection: MetricSelection) -> Self {
+        let sizes = |group: SeriesGroup| [false, true].map(|stream| group.size(stream, selection));
         Self {
             hasher: RandomState::new(),
             sizes: SeriesGroup::ALL.map(sizes),
@@ -300,7 +304,9 @@ impl<K, V> Default for SharedValues<K, V> {
 mod tests {
     use super::group::{MAX_OTHER_BYTES, MAX_TIMING_BYTES};
     use super::*;
+    use crate::TelemetryConfig;
     use crate::catalog;
+    use crate::config::Profile;
     use crate::testing;
     use tokengauge_measure::load::MAX_MODEL_KEYS;
 
@@ -352,7 +358,7 @@ mod tests {
 
     #[test]
     fn calls_and_their_results_fill_a_page() {
-        let limiter = SeriesLimiter::new(GenAiNames::Latest);
+        let limiter = SeriesLimiter::new(TelemetryConfig::default().selection());
         let all = steps(&limiter, 1_000);
         for [nothing, tenant, _, model, route] in all {
             assert!(nothing > 0 && tenant > 0 && model > 0, "{all:?}");
@@ -369,14 +375,14 @@ mod tests {
 
     #[test]
     fn counters_keep_the_tenant_longer_than_histograms() {
-        let limiter = SeriesLimiter::new(GenAiNames::Latest);
+        let limiter = SeriesLimiter::new(TelemetryConfig::default().selection());
         let [counters, histograms] = steps(&limiter, 10).map(|[nothing, ..]| nothing);
         assert!(counters > 2 * histograms && histograms > 5, "{counters} {histograms}");
     }
 
     #[test]
     fn many_models_without_tenants_keep_their_labels() {
-        let limiter = SeriesLimiter::new(GenAiNames::Latest);
+        let limiter = SeriesLimiter::new(TelemetryConfig::default().selection());
         for model in 0..80 {
             for stream in [false, true] {
                 let labels =
@@ -391,6 +397,7 @@ mod tests {
 
     #[test]
     fn limits_of_metrics_include_all_that_is_exported() {
+        let selection = TelemetryConfig::default().selection();
         for metric in catalog::metrics() {
             let at_least = match metric {
                 metric if metric.has(key::OPERATION) => MAX_REPLACED,
@@ -400,11 +407,11 @@ mod tests {
                 _ => 1,
             };
             let at_least = at_least * metric.combinations();
-            let on_page = MAX_OTHER_BYTES / PageSize::of_series(metric).bytes;
+            let on_page = MAX_OTHER_BYTES / PageSize::of_series(metric, Profile::Full).bytes;
             let at_least = at_least.min(on_page);
-            assert!(max_series(metric) >= at_least, "{}", metric.name);
+            assert!(max_series(metric, selection) >= at_least, "{}", metric.name);
             if metric.attributes().next().is_none() {
-                assert_eq!(max_series(metric), 1, "{}", metric.name);
+                assert_eq!(max_series(metric, selection), 1, "{}", metric.name);
             }
         }
     }
@@ -413,7 +420,8 @@ mod tests {
     /// two.
     #[test]
     fn instruments_write_about_a_megabyte_at_the_start() {
-        let slots = |metric| (max_series(metric) * 8 / 7).next_power_of_two();
+        let selection = TelemetryConfig::default().selection();
+        let slots = |metric| (max_series(metric, selection) * 8 / 7).next_power_of_two();
         let bytes: usize = catalog::metrics().map(slots).sum();
         assert!(bytes < 1_100_000, "{bytes}");
     }
