@@ -37,12 +37,13 @@ pub fn content(input: &[u8]) {
         output_messages,
         system_instructions,
         tool_definitions,
+        stop_sequences,
         truncated,
         left_out: _,
     } = &content;
     assert_eq!(*output_messages, None, "a request has no output messages");
     let lists = [input_messages, system_instructions, tool_definitions];
-    let mut captured = 0;
+    let mut captured: usize = stop_sequences.iter().map(String::len).sum();
     for list in lists.into_iter().flatten() {
         captured += list.len();
         let list: Vec<Value> = serde_json::from_str(list).unwrap();

@@ -48,10 +48,10 @@ pub(super) const TIMES: Bounds = Bounds {
 };
 
 /// Seconds of a session, from a single request to a day.
-pub(super) const SESSION_TIMES: &[f64] = &[
+pub(super) const SESSION_TIMES: Bounds = Bounds::equal(&[
     1.5, 5.5, 15.5, 60.5, 120.5, 300.5, 600.5, 1_800.5, 3_600.5, 7_200.5, 14_400.5, 28_800.5,
     86_400.5,
-];
+]);
 
 /// Seconds between tokens. Dense from 2 to 100 ms, the range of decode steps (10 to 500 tokens per second). Bounds above
 /// 1 s are for stalls only.

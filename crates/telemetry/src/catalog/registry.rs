@@ -124,7 +124,8 @@ fn attribute_definitions() -> String {
 fn metric_definitions() -> String {
     let of_process = [&health::CPU_TIME, &health::MEMORY];
     let is_imported = |metric: &&&Metric| of_process.iter().any(|it| it.name == metric.name);
-    let standard = semconv::ALL.iter().filter(|metric| metric.is_exported(GenAiNames::Latest));
+    let latest = MetricSelection { gen_ai: GenAiNames::Latest, profile: Profile::Full };
+    let standard = semconv::ALL.iter().filter(|metric| metric.is_exported(latest));
     let mut text = format!("{HEADER}file_format: definition/2\nimports:\n  metrics:\n");
     for metric in standard.chain(health::ALL.iter().filter(is_imported)) {
         line(&mut text, &format!("    - {}", metric.name));

@@ -71,7 +71,7 @@ pub struct PageSize {
 }
 
 impl SeriesGroup {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Route,
         Self::Call,
         Self::Live,
@@ -101,7 +101,8 @@ impl SeriesGroup {
             | Self::Failure
             | Self::Finish
             | Self::Choice
-            | Self::Http => true,
+            | Self::Http
+            | Self::Mcp => true,
         }
     }
 
