@@ -183,6 +183,9 @@ def check_percentiles(fleet, tally, logs):
         by_replica = [[value for record in log if model(record) == "m" and (value := read(record)) is not None] for log in logs]
         values = [value for log in by_replica for value in log]
         bounds = sorted({float(labels["le"]) for labels, _ in fleet.ask(f"count by (le) ({metric}_bucket)")} - {math.inf})
+        if not bounds or not values:
+            tally.check(f"{series}: Prometheus has buckets, and the logs have values", False, f"{len(bounds)} bounds, {len(values)} values")
+            continue
         recorded = fleet.value(f'{series}{{gen_ai_request_model="m", quantile="{share}"}}')
         exact, from_buckets = quantile(values, share), bucketed(values, share, bounds)
         name = f"{series}, quantile {share}"
