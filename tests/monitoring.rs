@@ -14,6 +14,8 @@
 mod books;
 #[path = "monitoring/dashboards.rs"]
 mod dashboards;
+#[path = "monitoring/lean.rs"]
+mod lean;
 #[path = "monitoring/lint.rs"]
 mod lint;
 mod pages;

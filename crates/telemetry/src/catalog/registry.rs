@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::attributes::{self, Attribute, Values};
 use super::{Kind, Metric, health, semconv, spans, tokengauge};
-use crate::config::GenAiNames;
+use crate::config::{GenAiNames, MetricSelection, Profile};
 use crate::logs::{CONTENT_EVENT, REQUEST_EVENT};
 
 const HEADER: &str = "# Generated from crates/telemetry/src/catalog by `REGISTRY=write cargo test -p tokengauge-telemetry registry`.\n";
