@@ -27,7 +27,7 @@ class Row:
     def agrees(self):
         pairs = self.each or [(self.judge, self.ours)]
         # The median, because a busy machine delays single reads of the load generator.
-        return median([abs(judge - ours) for judge, ours in pairs]) <= max(self.relative * median([abs(ours) for _, ours in pairs]), self.absolute)
+        return abs(median([judge - ours for judge, ours in pairs])) <= max(self.relative * median([abs(ours) for _, ours in pairs]), self.absolute)
 
     def cells(self):
         each = percent(median([judge / ours for judge, ours in self.each])) if self.each else ""
