@@ -16,15 +16,10 @@ use super::promql::{Checker, Labels};
 
 const SECTIONS: [&str; 5] = ["Symptom", "Check", "Causes", "Actions", "Escalation"];
 
-/// Names with the project's prefixes that are not series or attributes of the project: error types, a value of
-/// `OTEL_SEMCONV_STABILITY_OPT_IN`, and attributes that viewers of traces read.
-const NEITHER: &[&str] = &[
-    "tokengauge_overload",
-    "tokengauge_draining",
-    "gen_ai_latest_experimental",
-    "gen_ai.usage.cost",
-    "gen_ai.usage.cache_creation.input_tokens",
-];
+/// Names with the project's prefixes that are not series or attributes of the project: error types, and a value of
+/// `OTEL_SEMCONV_STABILITY_OPT_IN`.
+const NEITHER: &[&str] =
+    &["tokengauge_overload", "tokengauge_draining", "gen_ai_latest_experimental"];
 
 /// Prefix of pod annotations and labels.
 const ANNOTATIONS: &str = "tokengauge.dev";

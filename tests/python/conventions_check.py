@@ -27,7 +27,7 @@ CONVENTIONS = """## Semantic conventions and own registry
 The check sends all example exchanges through the proxy, with content capture. It compares each exported span, metric and log event with the GenAI conventions 0.1.0, the semantic conventions 1.45.0 and the registry in [telemetry/registry](../../telemetry/registry/manifest.yaml). The rules are those of the live check of OpenTelemetry Weaver: unknown names, wrong types, units and instruments, missing attributes, and names that are the first part of other names. Weaver itself is in no package registry, so a script of this repository applies the rules."""
 VIEWERS = """## Viewers of traces
 
-Langfuse, Phoenix and OpenLIT read the GenAI attributes of spans. The check reads the CLIENT spans of all example exchanges as these viewers do, and compares each value. To show the cost of tokengauge in Langfuse and OpenLIT, copy `tokengauge.cost.amount` to `gen_ai.usage.cost` in a Collector (processor `attributes`). Both viewers expect US dollars."""
+Langfuse, Phoenix and OpenLIT read the GenAI attributes of spans. The check reads the CLIENT spans of all example exchanges as these viewers do, and compares each value. To show the cost of tokengauge in Langfuse and OpenLIT, copy `tokengauge.cost.amount` to `usage.cost` below `gen_ai` in a Collector (processor `attributes`). Both viewers expect US dollars."""
 
 
 class Stage(Processes):

@@ -44,12 +44,12 @@ VIEWERS = {
 }
 # What is missing in a viewer, and why.
 MISSING = {
-    ("Langfuse", "cost"): "Langfuse reads `gen_ai.usage.cost`, which is not in the conventions. It computes the cost with its own prices.",
-    ("Phoenix", "cache writes"): "Phoenix reads the name before version 0.1.0 of the conventions, `gen_ai.usage.cache_creation.input_tokens`.",
+    ("Langfuse", "cost"): "Langfuse reads `usage.cost` below `gen_ai`, which is not in the conventions. It computes the cost with its own prices.",
+    ("Phoenix", "cache writes"): "Phoenix reads the name before version 0.1.0 of the conventions, `usage.cache_creation.input_tokens` below `gen_ai`.",
     ("Phoenix", "cost"): "Phoenix computes the cost with its own prices.",
     ("OpenLIT", "cache reads"): "OpenLIT has no such column.",
     ("OpenLIT", "cache writes"): "OpenLIT has no such column.",
-    ("OpenLIT", "cost"): "OpenLIT reads `gen_ai.usage.cost`, which is not in the conventions.",
+    ("OpenLIT", "cost"): "OpenLIT reads `usage.cost` below `gen_ai`, which is not in the conventions.",
     ("OpenLIT", "session"): "OpenLIT has no such column.",
 }
 
