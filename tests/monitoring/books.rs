@@ -8,7 +8,7 @@ use std::fs;
 use tokengauge_kubernetes::webhook;
 use tokengauge_monitoring::emitted::{TARGET_LABELS, emitted};
 use tokengauge_telemetry::catalog::{self, attributes, spans};
-use tokengauge_telemetry::logs::{CONTENT_EVENT, REQUEST_EVENT};
+use tokengauge_telemetry::logs::{CONTENT_EVENT, EXCEPTION_EVENT, REQUEST_EVENT};
 use tokengauge_telemetry::prometheus::label_name;
 
 use super::pages::{self, blocks, code_spans, read, root};
@@ -291,7 +291,7 @@ impl Known {
             opentelemetry: catalog::metrics()
                 .map(|metric| metric.name)
                 .chain(keys())
-                .chain([ANNOTATIONS, REQUEST_EVENT, CONTENT_EVENT])
+                .chain([ANNOTATIONS, REQUEST_EVENT, CONTENT_EVENT, EXCEPTION_EVENT])
                 .map(str::to_owned)
                 .collect(),
         }

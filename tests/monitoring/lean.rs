@@ -25,7 +25,8 @@ fn the_telemetry_page_lists_what_the_lean_profile_leaves_out() {
     let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(*row)).collect();
     assert!(missing.is_empty(), "docs/reference/telemetry.md needs the rows\n{rows:#?}");
     let metrics = catalog::metrics().filter(|metric| !metric.is_lean());
-    for name in metrics.map(|metric| metric.name).filter(|name| !name.starts_with("gen_ai.")) {
+    let is_row = |name: &&str| !name.starts_with("gen_ai.") && !name.starts_with("mcp.");
+    for name in metrics.map(|metric| metric.name).filter(is_row) {
         let is_listed = page.split("## Lean profile").nth(1).is_some_and(|rest| {
             rest.split("\n### ").next().unwrap().contains(&format!("`{name}`"))
         });
@@ -41,8 +42,7 @@ fn only_the_alert_on_variants_needs_the_full_profile() {
         .iter()
         .flat_map(|rules| rules.alerts().cloned().collect::<Vec<_>>())
     {
-        let reads_lost = recorded.iter().any(|name| alert.expr.contains(name.trim_matches('`')));
-        if is_lost(&alert.expr) || reads_lost {
+        if is_lost(&alert.expr) || reads_any(&alert.expr, &recorded) {
             lost.insert(alert.name);
         }
     }
@@ -83,15 +83,36 @@ fn panels() -> BTreeMap<String, BTreeSet<String>> {
     lost
 }
 
+/// Returns the recording rules that have no data, also those that read only such rules.
 fn recorded() -> BTreeSet<String> {
     let values = tokengauge::config::alert_values(None).unwrap();
     let all = rules(&values);
     let rules = all.iter().flat_map(|rules| &rules.groups).flat_map(|group| &group.rules);
-    let lost = rules.filter(|rule| is_lost(rule.expr())).filter_map(|rule| match rule {
-        Rule::Record(recording) => Some(format!("`{}`", recording.record)),
-        Rule::Alert(_) => None,
-    });
-    lost.collect()
+    let records: Vec<_> = rules
+        .filter_map(|rule| match rule {
+            Rule::Record(recording) => Some((format!("`{}`", recording.record), rule.expr())),
+            Rule::Alert(_) => None,
+        })
+        .collect();
+    let mut lost = BTreeSet::new();
+    loop {
+        let before = lost.len();
+        for (name, expr) in &records {
+            if is_lost(expr) || reads_any(expr, &lost) {
+                lost.insert(name.clone());
+            }
+        }
+        if lost.len() == before {
+            return lost;
+        }
+    }
+}
+
+/// Returns whether a query reads one of these recording rules.
+fn reads_any(query: &str, records: &BTreeSet<String>) -> bool {
+    let names: BTreeSet<String> =
+        selectors(query).into_iter().filter_map(|selector| selector.name).collect();
+    records.iter().any(|record| names.contains(record.trim_matches('`')))
 }
 
 fn runbooks() -> BTreeSet<String> {

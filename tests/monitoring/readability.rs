@@ -123,6 +123,7 @@ fn worst_first(dashboard: &Value) -> Vec<String> {
 /// Texts of missing values, and parts of the metrics whose absence has this cause. All queries of a panel need one.
 const CAUSES: &[(&str, &[&str])] = &[
     ("Fewer than 200 calls to compare", &["tokengauge_workload_drift_ratio"]),
+    ("Fewer than 3 busy replicas", &["instance:tokengauge_"]),
     ("No budget", &["tokengauge_budget_"]),
     ("No Envoy", &["tokengauge_self_envoy_"]),
     ("No engine metrics", &["tokengauge_backend_", "tokengauge_self_scrapes", "_implausible_"]),

@@ -249,7 +249,8 @@ impl FromStr for Ratio {
             return Err(ValueError::new(format!("\"{text}\" is not a ratio"), remedy));
         };
         if !(number > 0.0 && number < 1.0) {
-            let remedy = if number == 1.0 {
+            let is_all = matches!(number, 1.0);
+            let remedy = if is_all {
                 "it would allow no bad event; write for example 99.9%".to_owned()
             } else if !text.ends_with('%') && (1.0..=100.0).contains(&number) {
                 format!(

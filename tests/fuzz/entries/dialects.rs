@@ -28,8 +28,8 @@ const MODELS: [Option<&str>; 6] = [
 /// table has at most 1,024 entries.
 const FILLING: usize = 1_100;
 
-/// Maximum number of bytes that a reader may hold during a response.
-const STATE: usize = 80 << 10;
+/// Maximum number of bytes that a reader may hold during a response. The most are the counts of 128 results.
+const STATE: usize = 96 << 10;
 
 /// Number of bytes by which a reader may grow after its tables are full, for the buffer of the last message.
 const ROOM: usize = 512;

@@ -187,7 +187,7 @@ mod tests {
     fn reads_notifications_and_batches() {
         let notification = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         let expected = McpMessage { id: None, ..request("x", "notifications/initialized") };
-        assert_eq!(messages(notification), [expected.clone()]);
+        assert_eq!(messages(notification), std::slice::from_ref(&expected));
         let batch = format!(r#"[{notification},{{"jsonrpc":"2.0","id":1,"method":"ping"}}]"#);
         assert_eq!(messages(&batch), [expected, request("1", "ping")]);
         assert_eq!(messages("[]"), []);

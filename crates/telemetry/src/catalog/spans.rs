@@ -73,7 +73,7 @@ attributes! {
     SUB_AGENT "gen_ai.agent.id" Any, "Sub-agent that sent the request, from `x-claude-code-agent-id`. Both spans.";
     VARIANT "tokengauge.variant" Any, "Variant of the request, from the configured header. Both spans.";
     RESPONSE_MODEL "gen_ai.response.model" Any, "Model in the response.";
-    FINISH_REASONS "gen_ai.response.finish_reasons" Any, "Finish reasons that the provider reports, in the order of the choices. `error` for a choice whose finish reason did not arrive. For a session, the status of each of the first 128 responses.";
+    FINISH_REASONS "gen_ai.response.finish_reasons" Any, "Finish reasons that the provider reports, in the order of the choices. A choice without a finish reason has no entry. For a session, the status of each of the first 128 responses.";
     FIRST_CHUNK "gen_ai.response.time_to_first_chunk" Any, "event − sent, in seconds. Streams only.";
     INPUT_TOKENS "gen_ai.usage.input_tokens" Any, "As reported, including cached tokens.";
     OUTPUT_TOKENS "gen_ai.usage.output_tokens" Any, "As reported, including reasoning.";

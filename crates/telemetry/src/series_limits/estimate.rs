@@ -172,12 +172,10 @@ impl Page {
         self.add(&labels, SeriesGroup::Finish, &());
         self.add(&shared, SeriesGroup::Choice, &());
         if length_buckets && self.selection.profile == Profile::Full {
-            for input in LengthBucket::ALL {
-                for output in LengthBucket::ALL {
-                    let own = (input, output);
-                    if self.limiter.admit_as_is(&timings, SeriesGroup::Lengths, &own) {
-                        self.add(&timings, SeriesGroup::Lengths, &own);
-                    }
+            let pairs = |input| LengthBucket::ALL.into_iter().map(move |output| (input, output));
+            for own in LengthBucket::ALL.into_iter().flat_map(pairs) {
+                if self.limiter.admit_as_is(&timings, SeriesGroup::Lengths, &own) {
+                    self.add(&timings, SeriesGroup::Lengths, &own);
                 }
             }
         }

@@ -219,10 +219,8 @@ pub(super) fn response(to: &mut impl AttributeWriter, record: &Record, call: &Ca
         to.flag(key::COMPACTED, true);
     }
     to.name(key::RESPONSE_MODEL, call.response_model.as_ref());
-    // An expected finish reason that did not arrive is `error`, so that the reasons stay in the order of the choices.
-    let reasons = call.choices.iter().map(|choice| choice.reason.as_ref());
-    let finish_reasons: Vec<_> =
-        reasons.map(|reason| reason.map_or("error", Name::as_str)).collect();
+    // The conventions write `error` for a reason that did not arrive. Here, only what the provider reports is exported.
+    let finish_reasons: Vec<_> = call.finish_reasons().map(Name::as_str).collect();
     if !finish_reasons.is_empty() {
         to.texts(key::FINISH_REASONS, &finish_reasons);
     }

@@ -1,6 +1,6 @@
 {{/* Returns the part of the configuration that is not reloadable, as marked in docs/reference/configuration.md. */}}
 {{- define "tokengauge.gateway.fixed" -}}
-{{ toYaml (pick .Values.gateway.config "admin" "cardinality_limits" "console" "limits" "listeners" "log" "otlp" "propagators" "slo_state") }}
+{{ toYaml (pick .Values.gateway.config "admin" "cardinality_limits" "console" "limits" "listeners" "log" "otlp" "propagators" "slo_state" "telemetry") }}
 {{- end }}
 
 {{/* Returns the environment variables of the gateway. A variable must follow the variables that it refers to. */}}

@@ -347,7 +347,14 @@ fn representative() -> MetricsSnapshot {
     instruments.record_spend((&budget, &unit), 0.5);
     instruments.record_unpriced(&testing::series());
     let (refused, plain, tool) = (testing::refused(), testing::plain(), testing::tool_call());
-    for record in [testing::streamed(), unrated, named, refused, embeddings(), plain, tool] {
+    let mut prompt = testing::tool_call();
+    for operation in prompt.mcp.iter_mut().flat_map(|mcp| &mut mcp.operations) {
+        operation.message.method = testing::name("prompts/get");
+        operation.message.target = testing::name("summary");
+        operation.error_code = Some(-32_602);
+    }
+    for record in [testing::streamed(), unrated, named, refused, embeddings(), plain, tool, prompt]
+    {
         instruments.record_end(&record, &limiter);
     }
     instruments.record_mcp_session(&session(None), &limiter);
@@ -467,7 +474,7 @@ fn series_of_a_combination(streamed: bool) -> (usize, usize) {
 
 #[test]
 fn the_telemetry_page_states_the_series_of_a_combination() {
-    let page = include_str!("../../../../docs/reference/telemetry.md");
+    let page = include_str!("../../../../../docs/reference/telemetry.md");
     for (streamed, what) in [(true, "streamed"), (false, "not streamed")] {
         let (all, histograms) = series_of_a_combination(streamed);
         let row = format!("| {what} | {all} | {histograms} |");
@@ -1322,8 +1329,12 @@ fn the_end_stage_follows_the_last_timestamp() {
 }
 
 /// Histograms without exemplars. Their values do not belong to a request, or are recorded while a stream runs. At that
-/// time, it is not known yet whether the trace is kept.
-const LIVE: [&str; 6] = [
+/// time, it is not known yet whether the trace is kept. One request can have many operations of MCP.
+const LIVE: [&str; 10] = [
+    "mcp.client.operation.duration",
+    "mcp.client.session.duration",
+    "mcp.server.operation.duration",
+    "mcp.server.session.duration",
     "tokengauge.self.scheduling_delay",
     "tokengauge.inter_token_latency",
     "tokengauge.inter_chunk_latency",
