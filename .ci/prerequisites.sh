@@ -148,21 +148,6 @@ need_clickhouse() {
   printf '%s\n' "$wanted" >"$made"
 }
 
-# AIPerf, and the encoding that it would download. Python's tiktoken names the file after the address. The file is in the
-# crate tiktoken-rs.
-need_aiperf() {
-  local wanted folder=$target/trace-venv made=$target/trace-venv/made-from.txt crate address
-  wanted=$(cat tests/python/trace-requirements.txt)
-  [ -x "$folder/bin/aiperf" ] && [ "$(cat "$made" 2>/dev/null)" = "$wanted" ] && return
-  address=https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken
-  rm -rf "$folder" && python3 -m venv "$folder" && mkdir "$folder/encodings" || return
-  "$folder/bin/pip" install --quiet --disable-pip-version-check -r tests/python/trace-requirements.txt || return
-  crate=$(cargo metadata --format-version 1 --locked |
-    python3 -c 'import json, sys; print(next(p["manifest_path"] for p in json.load(sys.stdin)["packages"] if p["name"] == "tiktoken-rs"))') || return
-  cp "$(dirname "$crate")/assets/o200k_base.tiktoken" "$folder/encodings/$(printf %s "$address" | sha1sum | cut -d ' ' -f 1)" || return
-  printf '%s\n' "$wanted" >"$made"
-}
-
 # llama.cpp's server and what makes its model, in a separate environment: the check runs with the packages of the clients.
 need_llama_cpp() {
   local wanted folder=$target/llama-cpp-venv made=$target/llama-cpp-venv/made-from.txt
