@@ -95,7 +95,7 @@ impl Http1Connection {
 
     /// Sends `request` and waits for the response headers. An error contains the request if no byte of it was written.
     pub(super) async fn send(&mut self, request: Box<Request<SentBody>>) -> Sent {
-        self.state.begin_request();
+        self.state.begin_request(self.is_reused());
         let mut head = pin!(self.sender.try_send_request(*request));
         let sent = poll_fn(|cx| self.poll_with(cx, |cx| head.as_mut().poll(cx))).await;
         if sent.is_err() {

@@ -85,11 +85,12 @@ impl StreamState {
         self.settings.notified().await;
     }
 
-    /// Prepares the state for a request. The pool has [asked](Self::probe) the kernel just before whether a reused
-    /// connection is open.
-    pub(super) fn begin_request(&self) {
+    /// Prepares the state for a request. On a reused connection, hyper reads before it writes, and this read asks the
+    /// kernel. If the upstream has closed the connection by then, no byte of the request is written.
+    pub(super) fn begin_request(&self, is_reused: bool) {
         self.has_received.store(false, Ordering::Relaxed);
         self.is_request_due.store(true, Ordering::Relaxed);
+        self.is_probing.store(is_reused, Ordering::Relaxed);
     }
 
     pub(super) fn has_received(&self) -> bool {
@@ -195,6 +196,7 @@ impl<S: Socket> UpstreamStream<S> {
     fn before_write(&mut self) {
         if self.state.is_request_due.load(Ordering::Relaxed) {
             self.state.is_request_due.store(false, Ordering::Relaxed);
+            self.state.is_probing.store(false, Ordering::Relaxed);
             self.written_before = self.written();
         }
     }
