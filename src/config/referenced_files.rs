@@ -1,5 +1,5 @@
-//! Verifies the certificates and folders that a configuration names, for `tokengauge check`. The proxy itself reads them when it
-//! opens its listeners and sets up its upstreams.
+//! Verifies the certificates and folders that a configuration names, for `tokengauge check`. The proxy itself uses them
+//! when it starts.
 
 use std::time::Duration;
 

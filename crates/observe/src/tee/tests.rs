@@ -412,6 +412,16 @@ fn observer(channel: &Arc<ObservationChannel>) -> (mpsc::Receiver<()>, thread::J
     (returns, parking)
 }
 
+fn response_head() -> ResponseHead {
+    ResponseHead {
+        status: 200,
+        version: http::Version::HTTP_2,
+        headers: Headers::default(),
+        length: None,
+        from_proxy: false,
+    }
+}
+
 #[test]
 fn wakes_after_the_first_request_was_sent_and_for_a_half_full_shard() {
     let patience = Duration::from_secs(30);
@@ -436,6 +446,10 @@ fn wakes_after_the_first_request_was_sent_and_for_a_half_full_shard() {
     assert!(channel.begin_idle());
     drop(open(&channel));
     returns.recv_timeout(patience).expect("a request ended that was never sent");
+    assert!(channel.begin_idle());
+    let answered = open(&channel);
+    answered.head(clock::now(), response_head());
+    returns.recv_timeout(patience).expect("an HTTP/2 upstream reports only its response");
     drop(returns);
     channel.wake();
     parking.join().unwrap();
